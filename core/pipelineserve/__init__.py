@@ -1,0 +1,1 @@
+"""The shared vocabulary of PipelineServe: resource types, policies, scheduler."""

@@ -1,0 +1,143 @@
+"""The catalogue: every metric's name, kind, unit, labels and meaning, once.
+
+Telemetry, dashboards and alert rules are made from it. Base units only (seconds, ratios), labels few
+and bounded, never a request's id.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class MetricKind(Enum):
+    """What a series may do: only rise, go both ways, or count into buckets."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family of series; `buckets` are upper bounds in the metric's base unit."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+# From 1 ms to minutes: a CPU's step and an overloaded queue fall into the same scale.
+LATENCY_BUCKETS_S = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75,
+    1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+)  # fmt: skip
+TOKEN_BUCKETS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 131072)
+
+TTFT = Metric(
+    "pipelineserve_ttft_seconds",
+    MetricKind.HISTOGRAM,
+    "Arrival at the server to the first token; once per request that produced one.",
+    buckets=LATENCY_BUCKETS_S,
+)
+TPOT = Metric(
+    "pipelineserve_tpot_seconds",
+    MetricKind.HISTOGRAM,
+    "(Last token - first token) / (output tokens - 1), per finished request of two tokens or more.",
+    buckets=LATENCY_BUCKETS_S,
+)
+TOKEN_GAP = Metric(
+    "pipelineserve_token_gap_seconds",
+    MetricKind.HISTOGRAM,
+    "Each gap between two consecutive tokens of one request.",
+    buckets=LATENCY_BUCKETS_S,
+)
+E2E = Metric(
+    "pipelineserve_e2e_seconds",
+    MetricKind.HISTOGRAM,
+    "Arrival at the server to the last token, per finished request.",
+    buckets=LATENCY_BUCKETS_S,
+)
+QUEUE_WAIT = Metric(
+    "pipelineserve_queue_wait_seconds",
+    MetricKind.HISTOGRAM,
+    "Arrival to the first micro-batch that carries a piece of the request.",
+    buckets=LATENCY_BUCKETS_S,
+)
+REQUESTS = Metric(
+    "pipelineserve_requests_total",
+    MetricKind.COUNTER,
+    "Requests that ended, by how: stop, length, cancelled, rejected, error.",
+    labels=("outcome",),
+)
+REQUESTS_WAITING = Metric(
+    "pipelineserve_requests_waiting", MetricKind.GAUGE, "Requests in the waiting queue."
+)
+REQUESTS_RUNNING = Metric(
+    "pipelineserve_requests_running", MetricKind.GAUGE, "Requests in prefill or decode."
+)
+PREEMPTIONS = Metric(
+    "pipelineserve_preemptions_total",
+    MetricKind.COUNTER,
+    "Requests sent back to the waiting queue for want of KV blocks.",
+)
+PROMPT_TOKENS = Metric(
+    "pipelineserve_prompt_tokens_total", MetricKind.COUNTER, "Prompt tokens of accepted requests."
+)
+CACHED_TOKENS = Metric(
+    "pipelineserve_prefix_cached_tokens_total",
+    MetricKind.COUNTER,
+    "Tokens whose KV came from the prefix cache instead of being computed.",
+)
+OUTPUT_TOKENS = Metric(
+    "pipelineserve_output_tokens_total", MetricKind.COUNTER, "Tokens sampled and kept."
+)
+KV_USED = Metric(
+    "pipelineserve_kv_used_ratio",
+    MetricKind.GAUGE,
+    "Share of KV blocks that a request holds (blocks kept only as prefix cache are free).",
+)
+STEP_TIME = Metric(
+    "pipelineserve_step_time_seconds",
+    MetricKind.HISTOGRAM,
+    "Computation of one micro-batch on one stage.",
+    labels=("stage",),
+    buckets=LATENCY_BUCKETS_S,
+)
+BUBBLE = Metric(
+    "pipelineserve_stage_bubble_ratio",
+    MetricKind.GAUGE,
+    "Share of the time with work in the pipeline in which this stage computed nothing; last window.",
+    labels=("stage",),
+)
+MICRO_BATCH_TOKENS = Metric(
+    "pipelineserve_micro_batch_tokens",
+    MetricKind.HISTOGRAM,
+    "Tokens of one micro-batch, decodes included.",
+    buckets=TOKEN_BUCKETS,
+)
+CHUNK_TOKENS = Metric(
+    "pipelineserve_chunk_tokens",
+    MetricKind.GAUGE,
+    "Token budget of the latest micro-batch, decodes included.",
+)
+
+CATALOGUE: tuple[Metric, ...] = (
+    TTFT,
+    TPOT,
+    TOKEN_GAP,
+    E2E,
+    QUEUE_WAIT,
+    REQUESTS,
+    REQUESTS_WAITING,
+    REQUESTS_RUNNING,
+    PREEMPTIONS,
+    PROMPT_TOKENS,
+    CACHED_TOKENS,
+    OUTPUT_TOKENS,
+    KV_USED,
+    STEP_TIME,
+    BUBBLE,
+    MICRO_BATCH_TOKENS,
+    CHUNK_TOKENS,
+)

@@ -1,0 +1,1 @@
+"""The torch engine: OpenAI server, stage workers, transport between stages."""
