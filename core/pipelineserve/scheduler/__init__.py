@@ -1,1 +1,1 @@
-"""The scheduler: requests, waiting queue, slots and KV blocks; deterministic, torch-free, clockless."""
+"""Requests, waiting queue, slots and KV blocks; deterministic, torch-free, clockless."""

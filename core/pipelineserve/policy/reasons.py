@@ -1,0 +1,12 @@
+"""Why a policy decided as it did; log line, metric label and page text all come from here."""
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """One member per cause that a decision of any policy can have."""
+
+    STATIC_CHUNK = "static_chunk"
+    CHUNK_CEILING = "chunk_ceiling"
+    ARRIVAL_ORDER = "arrival_order"
+    EVEN_SHARE_OF_POOL = "even_share_of_pool"

@@ -1,0 +1,133 @@
+"""What passes between the scheduler, its caller and the executor; all of it frozen."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pipelineserve.policy.chunking import ChunkDecision
+from pipelineserve.scheduler.requests import FinishReason, RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive tokens of one request inside one micro-batch.
+
+    Attributes:
+        request_id: whose tokens they are.
+        start: position of the first of them in the request.
+        token_ids: at least one.
+        block_ids: the request's KV blocks from position 0 up to the end of this piece.
+        is_decode: one token whose successor is sampled, as opposed to a prefill piece.
+        samples: whether a token is sampled after the last one.
+        output_index: how many output tokens the request has before that sample.
+    """
+
+    request_id: str
+    start: int
+    token_ids: tuple[int, ...]
+    block_ids: tuple[int, ...]
+    is_decode: bool
+    samples: bool
+    output_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """What travels through the stages together; executed in the order of `sequence`.
+
+    Decodes come first in `pieces`; no request occurs twice.
+    """
+
+    sequence: int
+    slot_index: int
+    pieces: tuple[Piece, ...]
+    chunk: ChunkDecision
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all pieces; never above `chunk.chunk_tokens`."""
+        return sum(len(piece.token_ids) for piece in self.pieces)
+
+    @property
+    def sampling_pieces(self) -> tuple[Piece, ...]:
+        """The pieces that a token comes back for, in order."""
+        return tuple(piece for piece in self.pieces if piece.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came back of a micro-batch: one token per sampling piece, in their order."""
+
+    sequence: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """One step of a request's output.
+
+    Attributes:
+        request_id: whose output it is.
+        token_id: the token, or None when the request ended without a further one.
+        record: set when the request ended with this.
+        ttft_s: arrival to this token, if it is the request's first.
+        gap_s: time since the request's token before, if there was one.
+        num_cached_tokens: prompt tokens that came from the prefix cache.
+    """
+
+    request_id: str
+    token_id: int | None
+    record: RequestRecord | None = None
+    ttft_s: float | None = None
+    gap_s: float | None = None
+    num_cached_tokens: int = 0
+
+    @property
+    def finish(self) -> FinishReason | None:
+        """Why the request ended, if it did."""
+        return None if self.record is None else self.record.finish
+
+
+class RejectReason(Enum):
+    """Why a request was not accepted."""
+
+    QUEUE_FULL = "queue_full"
+    EMPTY_PROMPT = "empty_prompt"
+    PROMPT_TOO_LONG = "prompt_too_long"
+    NO_OUTPUT_ASKED = "no_output_asked"
+    DUPLICATE_ID = "duplicate_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The request waits; `max_output_tokens` is what the context leaves of what was asked."""
+
+    request_id: str
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request was not accepted and left no trace but a count; `limit` is the bound it met."""
+
+    request_id: str
+    reason: RejectReason
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Counts of requests since the start; `is_conserved` must hold after every call."""
+
+    arrived: int
+    rejected: int
+    waiting: int
+    running: int
+    finished: int
+    cancelled: int
+    failed: int
+
+    @property
+    def is_conserved(self) -> bool:
+        """Whether every request that arrived is accounted for exactly once."""
+        ended = self.rejected + self.finished + self.cancelled + self.failed
+        return self.arrived == ended + self.waiting + self.running

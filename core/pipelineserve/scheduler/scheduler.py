@@ -1,0 +1,402 @@
+"""The scheduler: composes micro-batches from requests, slots and KV blocks.
+
+Deterministic: the same calls with the same times give the same micro-batches. The caller carries a
+micro-batch through the stages and hands the tokens back; in between, other slots may be composed.
+
+Invariants (tests/unit/core/scheduler holds them against random scripts):
+
+1. Every request that arrived is waiting, running or counted once under how it ended.
+2. A micro-batch never has more tokens than its chunk, nor a request twice.
+3. A KV block is released only when no micro-batch in flight touches it.
+4. While a request is live, a slot is in flight or composing a slot gives a micro-batch.
+"""
+
+from collections.abc import Iterable
+
+from pipelineserve.policy.assignment import DecodeAssignment, OnePool
+from pipelineserve.policy.chunking import ChunkDecision, ChunkPolicy
+from pipelineserve.policy.ordering import Arrival, QueueOrder
+from pipelineserve.policy.views import SchedulerView
+from pipelineserve.scheduler.admission import rejection_of
+from pipelineserve.scheduler.fairness import FairnessLedger
+from pipelineserve.scheduler.kv import KvLedger
+from pipelineserve.scheduler.messages import (
+    Accepted,
+    Census,
+    Emission,
+    MicroBatch,
+    Piece,
+    Rejected,
+    StepResult,
+)
+from pipelineserve.scheduler.requests import (
+    FinishReason,
+    NewRequest,
+    Request,
+    RequestRecord,
+    RequestState,
+)
+from pipelineserve.scheduler.settings import SchedulerSettings
+from pipelineserve.scheduler.tally import Tally
+from pipelineserve.scheduler.waiting import WaitingQueue
+
+
+class Scheduler:
+    """Owns every request from submission to its end; not thread-safe, one caller at a time."""
+
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        chunk_policy: ChunkPolicy,
+        order: QueueOrder | None = None,
+        assignment: DecodeAssignment | None = None,
+    ) -> None:
+        self.settings = settings
+        self.chunk_policy = chunk_policy
+        self.assignment = assignment or OnePool()
+        self.tally = Tally()
+        self.kv = KvLedger(settings.num_blocks, settings.block_tokens)
+        self._fairness = FairnessLedger()
+        self._waiting = WaitingQueue(order or Arrival(), self._fairness)
+        self._live: dict[str, Request] = {}
+        # Started requests with prompt tokens still to issue, in the order in which they started.
+        self._prefilling: dict[str, Request] = {}
+        # Decodes that are in no micro-batch, in the order in which they became ready.
+        self._ready: dict[str, Request] = {}
+        self._in_flight: dict[int, tuple[MicroBatch, tuple[Request, ...]]] = {}
+        self._num_sampling = 0
+        self._next_sequence = 0
+        self._next_submit_index = 0
+
+    # Requests in and out
+
+    def submit(self, new: NewRequest, now_s: float) -> Accepted | Rejected:
+        """Queue a request, or say why not; a rejected one leaves only a count."""
+        self.tally.arrived += 1
+        limit = self.settings.max_request_tokens
+        rejection = rejection_of(
+            new,
+            self.settings,
+            is_duplicate=new.request_id in self._live,
+            num_waiting=len(self._waiting),
+        )
+        if rejection is not None:
+            self.tally.rejected += 1
+            return rejection
+        room = limit - len(new.prompt_token_ids)
+        asked = room if new.max_output_tokens is None else new.max_output_tokens
+        request = Request(
+            new=new,
+            arrival_s=now_s,
+            max_output_tokens=min(asked, room),
+            submit_index=self._next_submit_index,
+            token_ids=list(new.prompt_token_ids),
+        )
+        self._next_submit_index += 1
+        self._live[new.request_id] = request
+        self._fairness.join(new.client_id)
+        self._waiting.push(request)
+        self.tally.prompt_tokens += len(new.prompt_token_ids)
+        return Accepted(new.request_id, request.max_output_tokens)
+
+    def cancel(self, request_id: str, now_s: float) -> RequestRecord | None:
+        """End a request that nobody wants any more, in whatever state; None if it is not live."""
+        return self._end_early(request_id, FinishReason.CANCELLED, now_s)
+
+    def finish(self, request_id: str, now_s: float) -> RequestRecord | None:
+        """End a request whose text is complete (a stop string); None if it is not live."""
+        return self._end_early(request_id, FinishReason.STOP, now_s)
+
+    def fail_all(self, now_s: float) -> list[RequestRecord]:
+        """End every live request because the executor is gone; in-flight work never comes back."""
+        records = [
+            self._end(request, FinishReason.ERROR, now_s) for request in list(self._live.values())
+        ]
+        self._in_flight.clear()
+        self._num_sampling = 0
+        self.kv = KvLedger(self.settings.num_blocks, self.settings.block_tokens)
+        return records
+
+    # Micro-batches out and back
+
+    def next_micro_batch(self, slot_index: int, now_s: float) -> MicroBatch | None:
+        """Compose the next micro-batch for an empty slot; None when there is nothing to run.
+
+        Raises:
+            ValueError: the slot does not exist or is in flight.
+        """
+        if slot_index in self._in_flight or not 0 <= slot_index < self.settings.num_slots:
+            raise ValueError(
+                f"slot {slot_index} is in flight or not below {self.settings.num_slots}"
+            )
+        view = self.view(slot_index, now_s)
+        chunk = self.chunk_policy.decide(view)
+        max_decodes = min(self.assignment.decide(view).max_decodes, chunk.chunk_tokens)
+        pieces = self._compose(max_decodes, chunk, now_s)
+        while not pieces and self._is_stuck():
+            self._preempt(self._most_junior(self._running()))
+            pieces = self._compose(max_decodes, chunk, now_s)
+        if not pieces:
+            return None
+        return self._launch(slot_index, pieces, chunk)
+
+    def complete(self, slot_index: int, result: StepResult, now_s: float) -> list[Emission]:
+        """Take back the tokens of the micro-batch in flight in this slot.
+
+        Tokens of requests that ended meanwhile are dropped.
+
+        Raises:
+            ValueError: the result is not of the slot's micro-batch, or has the wrong length.
+        """
+        micro_batch, requests = self._in_flight_of(slot_index, result)
+        del self._in_flight[slot_index]
+        emissions: list[Emission] = []
+        tokens = iter(result.token_ids)
+        for piece, request in zip(micro_batch.pieces, requests, strict=True):
+            request.num_in_flight -= 1
+            token_id = next(tokens) if piece.samples else None
+            if piece.samples:
+                self._num_sampling -= 1
+            if request.state is RequestState.ENDED:
+                self._release_when_idle(request)
+            elif token_id is not None:
+                emissions.append(self._append(request, token_id, now_s))
+        return emissions
+
+    # What can be asked
+
+    def view(self, slot_index: int, now_s: float) -> SchedulerView:
+        """The aggregates that policies decide on."""
+        return SchedulerView(
+            now_s=now_s,
+            slot_index=slot_index,
+            num_slots=self.settings.num_slots,
+            max_chunk_tokens=self.settings.max_chunk_tokens,
+            num_waiting=len(self._waiting),
+            waiting_tokens=self._waiting.num_tokens,
+            num_prefilling=len(self._prefilling),
+            num_decoding=len(self._ready) + self._num_sampling,
+            num_ready_decodes=len(self._ready),
+            kv_free_ratio=self.kv.pool.num_free / self.settings.num_blocks,
+        )
+
+    @property
+    def num_in_flight(self) -> int:
+        """Slots whose micro-batch has not come back."""
+        return len(self._in_flight)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is live."""
+        return bool(self._live)
+
+    def is_slot_in_flight(self, slot_index: int) -> bool:
+        """Whether the slot's micro-batch has not come back."""
+        return slot_index in self._in_flight
+
+    def census(self) -> Census:
+        """Account for every request that ever arrived."""
+        return Census(
+            arrived=self.tally.arrived,
+            rejected=self.tally.rejected,
+            waiting=len(self._waiting),
+            running=len(self._live) - len(self._waiting),
+            finished=self.tally.finished,
+            cancelled=self.tally.cancelled,
+            failed=self.tally.failed,
+        )
+
+    # Composition
+
+    def _compose(
+        self, max_decodes: int, chunk: ChunkDecision, now_s: float
+    ) -> list[tuple[Piece, Request]]:
+        """Decodes first, then started prompts in their order, then waiting ones."""
+        pieces = self._issue_decodes(max_decodes)
+        budget = chunk.chunk_tokens - len(pieces)
+        for request in list(self._prefilling.values()):
+            budget -= self._issue_prefill(request, budget, pieces)
+        while budget > 0 and (waiting := self._waiting.head()) is not None:
+            if not self._can_start(waiting):
+                break  # nobody overtakes it, or a large prompt would wait for ever
+            self._start(waiting, now_s)
+            budget -= self._issue_prefill(waiting, budget, pieces)
+        return pieces
+
+    def _issue_decodes(self, max_decodes: int) -> list[tuple[Piece, Request]]:
+        """Issue decodes in the order in which they became ready, preempting juniors for blocks."""
+        pieces: list[tuple[Piece, Request]] = []
+        for request in list(self._ready.values()):
+            if len(pieces) == max_decodes:
+                break
+            is_still_ready = request.request_id in self._ready  # else it was just preempted
+            if is_still_ready and self._make_room(request):
+                del self._ready[request.request_id]
+                pieces.append((self._issue(request, 1), request))
+        return pieces
+
+    def _issue_prefill(
+        self, request: Request, budget: int, pieces: list[tuple[Piece, Request]]
+    ) -> int:
+        """Issue the request's next piece if budget and blocks allow; return its tokens."""
+        num_tokens = min(budget, request.num_remaining)
+        # Decodes may have taken its blocks: it goes on when they end or are preempted.
+        if num_tokens < 1 or not self.kv.grow(request, request.num_issued + num_tokens):
+            return 0
+        if num_tokens == request.num_remaining:
+            del self._prefilling[request.request_id]
+        pieces.append((self._issue(request, num_tokens), request))
+        return num_tokens
+
+    def _make_room(self, request: Request) -> bool:
+        """Give a decode the block it needs; preempt those below it, never those above."""
+        while not self.kv.grow(request, len(request.token_ids)):
+            victim = self._most_junior(r for r in self._running() if r.num_in_flight == 0)
+            if victim is request:
+                return False
+            self._preempt(victim)
+        return True
+
+    def _can_start(self, request: Request) -> bool:
+        """Whether the whole prompt fits beside what started prompts and decodes will soon take."""
+        num_running = len(self._live) - len(self._waiting)
+        if num_running >= self.settings.max_running_requests:
+            return False
+        promised = sum(
+            self.kv.num_missing(started, len(started.token_ids))
+            for started in self._prefilling.values()
+        )
+        free = self.kv.pool.num_free - promised - num_running
+        return self.kv.num_wanted_to_start(request) <= free
+
+    def _start(self, request: Request, now_s: float) -> None:
+        self._waiting.remove(request)
+        request.num_issued = self.kv.take_prefix(request)
+        request.state = RequestState.PREFILLING
+        if request.first_issue_s is None:
+            request.first_issue_s = now_s
+            request.num_cached = request.num_issued
+            self.tally.cached_tokens += request.num_issued
+            self._fairness.charge(request.new.client_id, prompt_tokens=request.num_remaining)
+        self._prefilling[request.request_id] = request
+
+    def _issue(self, request: Request, num_tokens: int) -> Piece:
+        """Cut the request's next piece; its blocks are there already."""
+        start, end = request.num_issued, request.num_issued + num_tokens
+        is_decode = request.state is RequestState.DECODING
+        samples = end == len(request.token_ids)
+        request.num_issued = end
+        request.num_in_flight += 1
+        if samples:
+            request.state = RequestState.DECODING
+        return Piece(
+            request_id=request.request_id,
+            start=start,
+            token_ids=tuple(request.token_ids[start:end]),
+            block_ids=tuple(request.block_ids),
+            is_decode=is_decode,
+            samples=samples,
+            output_index=request.num_output_tokens,
+        )
+
+    def _launch(
+        self, slot_index: int, pieces: list[tuple[Piece, Request]], chunk: ChunkDecision
+    ) -> MicroBatch:
+        micro_batch = MicroBatch(
+            sequence=self._next_sequence,
+            slot_index=slot_index,
+            pieces=tuple(piece for piece, _ in pieces),
+            chunk=chunk,
+        )
+        self._next_sequence += 1
+        self._num_sampling += len(micro_batch.sampling_pieces)
+        self._in_flight[slot_index] = (micro_batch, tuple(request for _, request in pieces))
+        # Only now: a piece must not find blocks that are filled by the same micro-batch.
+        for _, request in pieces:
+            self.kv.publish(request)
+        return micro_batch
+
+    # Preemption
+
+    def _running(self) -> Iterable[Request]:
+        return (r for r in self._live.values() if r.state is not RequestState.WAITING)
+
+    def _most_junior(self, requests: Iterable[Request]) -> Request:
+        return max(requests, key=lambda request: request.seniority)
+
+    def _is_stuck(self) -> bool:
+        """Whether running requests hold all blocks and none can go on, with nothing to wait for."""
+        return not self._in_flight and len(self._live) > len(self._waiting)
+
+    def _preempt(self, request: Request) -> None:
+        """Send a request that is not in flight back to the queue; its KV is computed anew."""
+        self._prefilling.pop(request.request_id, None)
+        self._ready.pop(request.request_id, None)
+        self.kv.release(request)
+        request.num_issued = 0
+        request.num_preemptions += 1
+        request.state = RequestState.WAITING
+        self.tally.preemptions += 1
+        self._waiting.push(request)
+
+    # Ends
+
+    def _append(self, request: Request, token_id: int, now_s: float) -> Emission:
+        """Add a sampled token, or end the request by it."""
+        ttft_s = None
+        gap_s = None
+        if request.first_token_s is None:
+            request.first_token_s = now_s
+            ttft_s = now_s - request.arrival_s
+        if token_id in request.new.stop_token_ids:
+            record = self._end(request, FinishReason.STOP, now_s)
+            return Emission(request.request_id, None, record, ttft_s, None, request.num_cached)
+        if request.last_token_s is not None:
+            gap_s = now_s - request.last_token_s
+        request.last_token_s = now_s
+        request.token_ids.append(token_id)
+        self.tally.output_tokens += 1
+        self._fairness.charge(request.new.client_id, output_tokens=1)
+        ended: RequestRecord | None = None
+        if request.num_output_tokens >= request.max_output_tokens:
+            ended = self._end(request, FinishReason.LENGTH, now_s)
+        else:
+            self._ready[request.request_id] = request
+        return Emission(request.request_id, token_id, ended, ttft_s, gap_s, request.num_cached)
+
+    def _end_early(
+        self, request_id: str, finish: FinishReason, now_s: float
+    ) -> RequestRecord | None:
+        request = self._live.get(request_id)
+        return None if request is None else self._end(request, finish, now_s)
+
+    def _end(self, request: Request, finish: FinishReason, now_s: float) -> RequestRecord:
+        if request.state is RequestState.WAITING:
+            self._waiting.remove(request)
+        self._prefilling.pop(request.request_id, None)
+        self._ready.pop(request.request_id, None)
+        del self._live[request.request_id]
+        request.state = RequestState.ENDED
+        self._release_when_idle(request)
+        self._fairness.leave(request.new.client_id)
+        self.tally.count_end(finish)
+        return request.record(finish, now_s)
+
+    def _release_when_idle(self, request: Request) -> None:
+        """Give blocks back once no micro-batch in flight touches them; else `complete` does it."""
+        if request.num_in_flight == 0:
+            self.kv.release(request)
+
+    def _in_flight_of(
+        self, slot_index: int, result: StepResult
+    ) -> tuple[MicroBatch, tuple[Request, ...]]:
+        entry = self._in_flight.get(slot_index)
+        if entry is None or entry[0].sequence != result.sequence:
+            raise ValueError(f"slot {slot_index} does not hold micro-batch {result.sequence}")
+        num_expected = len(entry[0].sampling_pieces)
+        if len(result.token_ids) != num_expected:
+            raise ValueError(
+                f"micro-batch {result.sequence}: expected {num_expected} tokens, "
+                f"got {len(result.token_ids)}"
+            )
+        return entry

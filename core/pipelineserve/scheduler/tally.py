@@ -1,0 +1,30 @@
+"""Counts that only rise; with the live requests they make the census."""
+
+from dataclasses import dataclass
+
+from pipelineserve.scheduler.requests import FinishReason
+
+
+@dataclass(slots=True)
+class Tally:
+    """Requests by how they came in and went out, and tokens by where they came from."""
+
+    arrived: int = 0
+    rejected: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+    def count_end(self, finish: FinishReason) -> None:
+        """Count a request that ended."""
+        match finish:
+            case FinishReason.STOP | FinishReason.LENGTH:
+                self.finished += 1
+            case FinishReason.CANCELLED:
+                self.cancelled += 1
+            case FinishReason.ERROR:
+                self.failed += 1
