@@ -1,7 +1,7 @@
 """The catalogue: every metric's name, kind, unit, labels and meaning, once.
 
-Telemetry, dashboards and alert rules are made from it. Base units only (seconds, ratios), labels few
-and bounded, never a request's id.
+Telemetry, dashboards and alert rules are made from it. Base units only (seconds, ratios), labels
+few and bounded, never a request's id.
 """
 
 from dataclasses import dataclass
@@ -104,10 +104,21 @@ STEP_TIME = Metric(
     labels=("stage",),
     buckets=LATENCY_BUCKETS_S,
 )
+STAGE_BUSY = Metric(
+    "pipelineserve_stage_busy_seconds_total",
+    MetricKind.COUNTER,
+    "Time in which this stage computed; bubble over any span: 1 - its rise / that of work seconds.",
+    labels=("stage",),
+)
+WORK = Metric(
+    "pipelineserve_work_seconds_total",
+    MetricKind.COUNTER,
+    "Time with at least one micro-batch in the pipeline.",
+)
 BUBBLE = Metric(
     "pipelineserve_stage_bubble_ratio",
     MetricKind.GAUGE,
-    "Share of the time with work in the pipeline in which this stage computed nothing; last window.",
+    "Share of the time with work in the pipeline in which this stage computed nothing, lately.",
     labels=("stage",),
 )
 MICRO_BATCH_TOKENS = Metric(
@@ -137,6 +148,8 @@ CATALOGUE: tuple[Metric, ...] = (
     OUTPUT_TOKENS,
     KV_USED,
     STEP_TIME,
+    STAGE_BUSY,
+    WORK,
     BUBBLE,
     MICRO_BATCH_TOKENS,
     CHUNK_TOKENS,

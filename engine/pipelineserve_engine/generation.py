@@ -14,7 +14,7 @@ class SamplingParameters:
     Attributes:
         temperature: 0 is greedy; the other fields then have no effect.
         top_k: keep the k most likely tokens; 0 keeps all.
-        top_p: keep the smallest set of likeliest tokens whose probability reaches this; 1 keeps all.
+        top_p: keep the fewest likeliest tokens whose probability reaches this; 1 keeps all.
         seed: with it, the same request gives the same tokens whatever else runs beside it.
     """
 

@@ -1,0 +1,100 @@
+"""The seam between the scheduler's loop and the stages that run its micro-batches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from pipelineserve.scheduler.messages import MicroBatch
+from pipelineserve_engine.generation import SamplingParameters
+from pipelineserve_engine.stage_messages import (
+    PieceCommand,
+    SamplingSpec,
+    StageReport,
+    StepCommand,
+    StepReport,
+)
+from pipelineserve_engine.stage_runner import StageRunner
+
+
+class Executor(Protocol):
+    """Carries micro-batches through the stages, in the order in which they are sent."""
+
+    def send(self, command: StepCommand) -> None:
+        """Start a micro-batch; returns at once."""
+        ...
+
+    def receive(self, timeout_s: float) -> list[StageReport]:
+        """Return the reports that are there, or wait for one up to `timeout_s` seconds."""
+        ...
+
+
+class InlineExecutor:
+    """All stages in this process, one after the other: for tests and for comparisons."""
+
+    def __init__(self, stages: Sequence[StageRunner], clock: Callable[[], float]) -> None:
+        self._stages = stages
+        self._clock = clock
+        self._reports: list[StageReport] = []
+
+    def send(self, command: StepCommand) -> None:
+        """Run the micro-batch through all stages now."""
+        hidden: torch.Tensor | None = None
+        for stage_index, stage in enumerate(self._stages):
+            start_s = self._clock()
+            output = stage.run(command, hidden)
+            hidden = output.hidden
+            self._reports.append(
+                StepReport(
+                    stage_index=stage_index,
+                    sequence=command.sequence,
+                    slot_index=command.slot_index,
+                    start_s=start_s,
+                    end_s=self._clock(),
+                    token_ids=output.token_ids,
+                )
+            )
+
+    def receive(self, timeout_s: float) -> list[StageReport]:  # noqa: ARG002 - never waits
+        """Return the reports of what was sent since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
+
+
+def command_of(
+    micro_batch: MicroBatch, sampling_of: Mapping[str, SamplingParameters]
+) -> StepCommand:
+    """Translate a micro-batch for the stages.
+
+    Args:
+        micro_batch: as the scheduler composed it.
+        sampling_of: by request id; its seed is set unless it is greedy.
+    """
+    return StepCommand(
+        sequence=micro_batch.sequence,
+        slot_index=micro_batch.slot_index,
+        pieces=tuple(
+            PieceCommand(
+                start=piece.start,
+                token_ids=piece.token_ids,
+                block_ids=piece.block_ids,
+                samples=piece.samples,
+                sampling=_spec(sampling_of[piece.request_id], piece.output_index)
+                if piece.samples
+                else None,
+            )
+            for piece in micro_batch.pieces
+        ),
+    )
+
+
+def _spec(sampling: SamplingParameters, output_index: int) -> SamplingSpec | None:
+    if sampling.temperature <= 0.0 or sampling.seed is None:
+        return None
+    return SamplingSpec(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        output_index=output_index,
+    )

@@ -1,0 +1,152 @@
+"""One stage's share of a transformers model: its layers, and embedding or head at the ends."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from pipelineserve_engine.attention import (
+    PAGED_ATTENTION,
+    KvCache,
+    PackedContext,
+    PagedKv,
+    register,
+)
+from pipelineserve_engine.model_config import load_config, shape_of
+from pipelineserve_engine.weights import WeightFiles
+
+_EMBEDDING = "model.embed_tokens.weight"
+_HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """Which part of the model a stage runs, and how large its KV cache is."""
+
+    first_layer_index: int
+    num_layers: int
+    is_first: bool
+    is_last: bool
+    num_kv_positions: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class StageModel:
+    """Layers `first_layer_index` … of the model with their KV cache.
+
+    Built on the meta device; only the weights of this stage are ever read.
+
+    Raises:
+        ModelUnavailableError: the folder's config or weights do not do.
+    """
+
+    def __init__(self, folder: Path, shape: StageShape) -> None:
+        register()
+        config = load_config(folder)
+        self.shape = shape
+        self.hidden_size = config.hidden_size
+        model = _build_on_meta(config, shape.dtype)
+        decoder = model.get_submodule("model")
+        last_layer_index = shape.first_layer_index + shape.num_layers
+        self._layers = [
+            decoder.get_submodule(f"layers.{index}")
+            for index in range(shape.first_layer_index, last_layer_index)
+        ]
+        self._embedding = decoder.get_submodule("embed_tokens") if shape.is_first else None
+        self._norm = decoder.get_submodule("norm") if shape.is_last else None
+        self._head = model.get_submodule("lm_head") if shape.is_last else None
+        self._load(WeightFiles(folder), is_tied=bool(config.tie_word_embeddings))
+        # Its frequencies are no weights: made from the config, on a real device.
+        rotary_type = type(decoder.get_submodule("rotary_emb"))
+        self._rotary = rotary_type(config=config).to(shape.device)
+        sizes = shape_of(config)
+        self._cache = KvCache(
+            num_layers=shape.num_layers,
+            num_kv_heads=sizes.num_kv_heads,
+            num_positions=shape.num_kv_positions,
+            head_dim=sizes.head_dim,
+            dtype=shape.dtype,
+            device=shape.device,
+        )
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of this stage's parameters."""
+        ends = [part for part in (self._embedding, self._norm, self._head) if part is not None]
+        parameters = {id(p): p for part in [*self._layers, *ends] for p in part.parameters()}
+        return sum(p.numel() * p.element_size() for p in parameters.values())
+
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """First stage only: token ids [tokens] to hidden states [tokens, hidden]."""
+        assert self._embedding is not None, "only the first stage embeds"  # noqa: S101 - invariant
+        embedded: torch.Tensor = self._embedding(token_ids)
+        return embedded
+
+    def run_layers(
+        self, hidden: torch.Tensor, positions: torch.Tensor, packed: PackedContext
+    ) -> torch.Tensor:
+        """Run this stage's layers.
+
+        Args:
+            hidden: [tokens, hidden].
+            positions: of each token in its request, [tokens], int64.
+            packed: where the tokens' contexts lie in the cache.
+
+        Returns:
+            [tokens, hidden].
+        """
+        states = hidden.unsqueeze(0)
+        rotary = self._rotary(states, positions.unsqueeze(0))
+        paged_kv = PagedKv(self._cache, self.shape.first_layer_index, packed)
+        for layer in self._layers:
+            states = layer(states, position_embeddings=rotary, paged_kv=paged_kv)
+        return states[0]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Last stage only: hidden states of sampling rows [rows, hidden] to [rows, vocabulary]."""
+        assert self._norm is not None  # noqa: S101 - invariant
+        assert self._head is not None, "only the last stage has the head"  # noqa: S101 - invariant
+        logits: torch.Tensor = self._head(self._norm(hidden))
+        return logits
+
+    def _load(self, files: WeightFiles, *, is_tied: bool) -> None:
+        """Give the kept modules their weights; a tied head reads the embedding's."""
+        wanted: dict[str, tuple[nn.Module, str]] = {}
+        for offset, layer in enumerate(self._layers):
+            prefix = f"model.layers.{self.shape.first_layer_index + offset}."
+            for name, _ in layer.named_parameters():
+                wanted[prefix + name] = (layer, name)
+        if self._embedding is not None:
+            wanted[_EMBEDDING] = (self._embedding, "weight")
+        if self._norm is not None:
+            wanted["model.norm.weight"] = (self._norm, "weight")
+        tensors = files.read(wanted, self.shape.dtype)
+        for full_name, (module, name) in wanted.items():
+            _assign(module, name, tensors[full_name].to(self.shape.device))
+        if self._head is not None:
+            source = _EMBEDDING if is_tied else _HEAD
+            tensor = tensors.get(source)
+            if tensor is None:
+                tensor = files.read([source], self.shape.dtype)[source]
+            _assign(self._head, "weight", tensor.to(self.shape.device))
+
+
+def _build_on_meta(config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
+    with torch.device("meta"):
+        model: nn.Module = AutoModelForCausalLM.from_config(
+            config, attn_implementation=PAGED_ATTENTION, dtype=dtype
+        )
+    return model.eval()
+
+
+def _assign(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Replace a parameter on the meta device by a real one."""
+    *path, leaf = name.split(".")
+    owner = module.get_submodule(".".join(path))
+    expected = getattr(owner, leaf).shape
+    if tensor.shape != expected:
+        raise ValueError(f"{name}: expected shape {tuple(expected)}, got {tuple(tensor.shape)}")
+    setattr(owner, leaf, nn.Parameter(tensor, requires_grad=False))
