@@ -61,6 +61,11 @@ class KvCache:
             (num_layers, 2, num_kv_heads, num_positions, head_dim), dtype=dtype, device=device
         )
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the cache when all of it is in use."""
+        return self._tensor.numel() * self._tensor.element_size()
+
     def layer(self, local_layer_index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of one layer, each [kv_heads, positions, head_dim]."""
         pair = self._tensor[local_layer_index]

@@ -28,6 +28,10 @@ class Executor(Protocol):
         """Return the reports that are there, or wait for one up to `timeout_s` seconds."""
         ...
 
+    def wake(self) -> None:
+        """Make a waiting `receive` return; may be called from any thread."""
+        ...
+
 
 class InlineExecutor:
     """All stages in this process, one after the other: for tests and for comparisons."""
@@ -59,6 +63,9 @@ class InlineExecutor:
         """Return the reports of what was sent since the last call."""
         reports, self._reports = self._reports, []
         return reports
+
+    def wake(self) -> None:
+        """Nothing waits."""
 
 
 def command_of(

@@ -70,6 +70,11 @@ class FailureReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
     stage_index: int
     message: str
 
+    @property
+    def text(self) -> str:
+        """What a person is told."""
+        return f"stage {self.stage_index} failed: {self.message.strip()}"
+
 
 StageCommand = StepCommand | StopCommand
 StageReport = ReadyReport | StepReport | FailureReport

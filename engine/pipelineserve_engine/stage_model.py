@@ -79,6 +79,11 @@ class StageModel:
         parameters = {id(p): p for part in [*self._layers, *ends] for p in part.parameters()}
         return sum(p.numel() * p.element_size() for p in parameters.values())
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes that this stage's KV cache may grow to."""
+        return self._cache.num_bytes
+
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """First stage only: token ids [tokens] to hidden states [tokens, hidden]."""
         assert self._embedding is not None, "only the first stage embeds"  # noqa: S101 - invariant

@@ -1,8 +1,9 @@
 """Fair turns among clients: the one that was served least goes next.
 
 Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024): a
-client's counter rises with the tokens it was served; a client that comes back after a pause is
-lifted to the lowest counter of those that stayed, so that idling earns no credit.
+client's counter rises with the tokens it was served; a client that comes, new or after a pause, is
+lifted to the lowest counter of those that are there, or of the one that left last if nobody is, so
+that idling earns no credit.
 """
 
 from collections import Counter
@@ -18,6 +19,9 @@ class FairnessLedger:
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
         self._num_live: Counter[str] = Counter()
+        # Without it, whoever comes to an idle server would go before a client with a past until it
+        # had been served as much.
+        self._served_to_last_left = 0.0
 
     def served(self, client_id: str) -> float:
         """Weighted tokens served to the client."""
@@ -26,8 +30,8 @@ class FairnessLedger:
     def join(self, client_id: str) -> None:
         """Count one more live request of the client."""
         if self._num_live[client_id] == 0:
-            floor = min((self._served[active] for active in self._num_live if active != client_id),
-                        default=0.0)  # fmt: skip
+            active = (self._served[client] for client in self._num_live)
+            floor = min(active, default=self._served_to_last_left)
             self._served[client_id] = max(self.served(client_id), floor)
         self._num_live[client_id] += 1
 
@@ -36,6 +40,7 @@ class FairnessLedger:
         self._num_live[client_id] -= 1
         if self._num_live[client_id] == 0:
             del self._num_live[client_id]
+            self._served_to_last_left = self._served[client_id]
         if len(self._served) > _MAX_REMEMBERED_CLIENTS:
             self._served = {active: self._served[active] for active in self._num_live}
 

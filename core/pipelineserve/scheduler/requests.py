@@ -21,6 +21,11 @@ class FinishReason(Enum):
     CANCELLED = "cancelled"
     ERROR = "error"
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the request got all of its output."""
+        return self in (FinishReason.STOP, FinishReason.LENGTH)
+
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:

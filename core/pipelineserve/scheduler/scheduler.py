@@ -64,7 +64,7 @@ class Scheduler:
         # Decodes that are in no micro-batch, in the order in which they became ready.
         self._ready: dict[str, Request] = {}
         self._in_flight: dict[int, tuple[MicroBatch, tuple[Request, ...]]] = {}
-        self._num_sampling = 0
+        self._num_decoding = 0
         self._next_sequence = 0
         self._next_submit_index = 0
 
@@ -78,7 +78,7 @@ class Scheduler:
             new,
             self.settings,
             is_duplicate=new.request_id in self._live,
-            num_waiting=len(self._waiting),
+            num_waiting=self._waiting.num_new,
         )
         if rejection is not None:
             self.tally.rejected += 1
@@ -113,7 +113,6 @@ class Scheduler:
             self._end(request, FinishReason.ERROR, now_s) for request in list(self._live.values())
         ]
         self._in_flight.clear()
-        self._num_sampling = 0
         self.kv = KvLedger(self.settings.num_blocks, self.settings.block_tokens)
         return records
 
@@ -155,8 +154,6 @@ class Scheduler:
         for piece, request in zip(micro_batch.pieces, requests, strict=True):
             request.num_in_flight -= 1
             token_id = next(tokens) if piece.samples else None
-            if piece.samples:
-                self._num_sampling -= 1
             if request.state is RequestState.ENDED:
                 self._release_when_idle(request)
             elif token_id is not None:
@@ -175,7 +172,7 @@ class Scheduler:
             num_waiting=len(self._waiting),
             waiting_tokens=self._waiting.num_tokens,
             num_prefilling=len(self._prefilling),
-            num_decoding=len(self._ready) + self._num_sampling,
+            num_decoding=self._num_decoding,
             num_ready_decodes=len(self._ready),
             kv_free_ratio=self.kv.pool.num_free / self.settings.num_blocks,
         )
@@ -184,6 +181,11 @@ class Scheduler:
     def num_in_flight(self) -> int:
         """Slots whose micro-batch has not come back."""
         return len(self._in_flight)
+
+    @property
+    def kv_used_ratio(self) -> float:
+        """Share of KV blocks that requests hold; those kept only as prefix cache are free."""
+        return 1.0 - self.kv.pool.num_free / self.settings.num_blocks
 
     @property
     def has_work(self) -> bool:
@@ -287,8 +289,9 @@ class Scheduler:
         samples = end == len(request.token_ids)
         request.num_issued = end
         request.num_in_flight += 1
-        if samples:
+        if samples and not is_decode:
             request.state = RequestState.DECODING
+            self._num_decoding += 1
         return Piece(
             request_id=request.request_id,
             start=start,
@@ -309,7 +312,6 @@ class Scheduler:
             chunk=chunk,
         )
         self._next_sequence += 1
-        self._num_sampling += len(micro_batch.sampling_pieces)
         self._in_flight[slot_index] = (micro_batch, tuple(request for _, request in pieces))
         # Only now: a piece must not find blocks that are filled by the same micro-batch.
         for _, request in pieces:
@@ -335,6 +337,7 @@ class Scheduler:
         self.kv.release(request)
         request.num_issued = 0
         request.num_preemptions += 1
+        self._num_decoding -= request.state is RequestState.DECODING
         request.state = RequestState.WAITING
         self.tally.preemptions += 1
         self._waiting.push(request)
@@ -376,6 +379,7 @@ class Scheduler:
         self._prefilling.pop(request.request_id, None)
         self._ready.pop(request.request_id, None)
         del self._live[request.request_id]
+        self._num_decoding -= request.state is RequestState.DECODING
         request.state = RequestState.ENDED
         self._release_when_idle(request)
         self._fairness.leave(request.new.client_id)

@@ -48,13 +48,19 @@ class _ClientQueue:
 
 
 class WaitingQueue:
-    """Requests that wait to start; `head` is the one that must start next."""
+    """Requests that wait to start; `head` is the one that must start next.
+
+    Attributes:
+        num_new: those of them that were never preempted.
+        num_tokens: tokens of all of them.
+    """
 
     def __init__(self, order: QueueOrder, fairness: FairnessLedger) -> None:
         self._order = order
         self._fairness = fairness
         self._classes: dict[int, dict[str, _ClientQueue]] = {}
         self._num_requests = 0
+        self.num_new = 0
         self.num_tokens = 0
 
     def __len__(self) -> int:
@@ -75,6 +81,7 @@ class WaitingQueue:
         queue = clients.setdefault(request.new.client_id, _ClientQueue())
         queue.push(_Entry(position, request.submit_index, request))
         self._num_requests += 1
+        self.num_new += request.num_preemptions == 0
         self.num_tokens += remaining
 
     def head(self) -> Request | None:
@@ -99,4 +106,5 @@ class WaitingQueue:
         if not clients:
             del self._classes[request.new.priority]
         self._num_requests -= 1
+        self.num_new -= request.num_preemptions == 0
         self.num_tokens -= len(request.token_ids)

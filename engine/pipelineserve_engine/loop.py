@@ -1,0 +1,252 @@
+"""The engine's thread: commands from the API in, tokens to the API out, slots kept full."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pipelineserve.errors import (
+    EngineUnavailableError,
+    Fault,
+    InvalidInputError,
+    PipelineServeError,
+    QueueFullError,
+)
+from pipelineserve.scheduler.messages import Accepted, Emission, Rejected, RejectReason
+from pipelineserve.scheduler.requests import FinishReason
+from pipelineserve_engine.core import EngineCore
+from pipelineserve_engine.executor import Executor
+from pipelineserve_engine.generation import EngineStatus, GenerationRequest, TokenEvent
+
+_IDLE_WAIT_S = 0.25
+_MIN_RETRY_AFTER_S = 1.0
+_MAX_RETRY_AFTER_S = 60.0
+_RATE_WINDOW = 64
+
+logger = logging.getLogger(__name__)
+
+_LEVELS_PERIOD_S = 0.1
+
+_Answer = TokenEvent | PipelineServeError
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Where one request's events go; belongs to the API's event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    answers: asyncio.Queue[_Answer]
+
+    def put(self, answer: _Answer) -> None:
+        """Hand one answer over, from any thread."""
+        _call_in(self.loop, lambda: self.answers.put_nowait(answer))
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    request: GenerationRequest
+    stream: _Stream
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancel:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    request_id: str
+
+
+_Command = _Submit | _Cancel | _Finish
+
+
+class EngineLoop:
+    """Runs an `EngineCore` in a thread of its own; the API's `EngineClient`.
+
+    Args:
+        core: used by this thread alone from `start` on.
+        executor: the one that the core sends to.
+        on_failure: called once, from the thread, when the stages are gone.
+    """
+
+    def __init__(
+        self, core: EngineCore, executor: Executor, on_failure: Callable[[str], None]
+    ) -> None:
+        self._core = core
+        self._executor = executor
+        self._on_failure = on_failure
+        self._commands: deque[_Command] = deque()
+        self._streams: dict[str, _Stream] = {}
+        self._end_times_s: deque[float] = deque(maxlen=_RATE_WINDOW)
+        self._next_levels_s = 0.0
+        self._is_stopping = False
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="engine-loop", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; the stages must be ready."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Fail what is live, end the thread and wait for it."""
+        self._is_stopping = True
+        self._executor.wake()
+        self._thread.join()
+
+    # The API's side: called in its event loop
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
+        """See `EngineClient.generate`."""
+        stream = _Stream(asyncio.get_running_loop(), asyncio.Queue())
+        self._post(_Submit(request, stream))
+        # Asked after posting: a loop that fails from here on answers what was posted.
+        if self._failure is not None:
+            raise EngineUnavailableError(self._failure)
+        has_ended = False
+        try:
+            while not has_ended:
+                answer = await stream.answers.get()
+                has_ended = isinstance(answer, PipelineServeError) or answer.finish is not None
+                if isinstance(answer, PipelineServeError):
+                    raise answer
+                yield answer
+        finally:
+            if not has_ended:
+                self._post(_Cancel(request.request_id))
+
+    def finish(self, request_id: str) -> None:
+        """See `EngineClient.finish`."""
+        self._post(_Finish(request_id))
+
+    def status(self) -> EngineStatus:
+        """See `EngineClient.status`."""
+        if self._failure is not None:
+            return EngineStatus(is_live=False, is_ready=False, detail=self._failure)
+        if not self._thread.is_alive():
+            return EngineStatus(is_live=False, is_ready=False, detail="the engine has ended")
+        if self._is_stopping:
+            return EngineStatus(is_live=True, is_ready=False, detail="stopping")
+        return EngineStatus(is_live=True, is_ready=True, detail="serving")
+
+    # The thread's side
+
+    def _post(self, command: _Command) -> None:
+        self._commands.append(command)
+        self._executor.wake()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._turn()
+            self._fail("the engine is stopping; try again later")
+        except EngineUnavailableError as error:
+            self._fail(str(error))
+            self._on_failure(str(error))
+        except Exception as error:  # the thread must not end without telling its clients
+            logger.exception("engine loop failed")
+            self._fail(f"internal error: {error!r}")
+            self._on_failure(f"internal error: {error!r}")
+
+    def _turn(self) -> None:
+        """Take in commands and reports, fill slots, wait for the next of either."""
+        now_s = time.monotonic()
+        while self._commands:
+            self._obey(self._commands.popleft(), now_s)
+        self._core.fill_slots(now_s)
+        reports = self._executor.receive(_IDLE_WAIT_S)
+        for report in reports:
+            now_s = time.monotonic()
+            self._deliver(self._core.absorb(report, now_s), now_s)
+        if now_s >= self._next_levels_s:
+            self._core.observe_levels()
+            self._next_levels_s = now_s + _LEVELS_PERIOD_S
+
+    def _obey(self, command: _Command, now_s: float) -> None:
+        match command:
+            case _Submit(request, stream):
+                self._submit(request, stream, now_s)
+            case _Cancel(request_id):
+                self._streams.pop(request_id, None)
+                self._core.cancel(request_id, now_s)
+            case _Finish(request_id):
+                self._core.finish(request_id, now_s)
+                if (stream_or_none := self._streams.pop(request_id, None)) is not None:
+                    stream_or_none.put(TokenEvent(None, FinishReason.STOP))
+
+    def _submit(self, request: GenerationRequest, stream: _Stream, now_s: float) -> None:
+        match self._core.submit(request, now_s):
+            case Accepted():
+                self._streams[request.request_id] = stream
+            case Rejected() as rejected:
+                stream.put(self._rejection_error(rejected, now_s))
+
+    def _deliver(self, emissions: list[Emission], now_s: float) -> None:
+        """Hand tokens over, with one call into the event loop for all of a micro-batch."""
+        batches: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, _Answer]]] = {}
+        for emission in emissions:
+            stream = self._streams.get(emission.request_id)
+            if emission.finish is not None:
+                self._end_times_s.append(now_s)
+                self._streams.pop(emission.request_id, None)
+            if stream is not None:
+                event = TokenEvent(emission.token_id, emission.finish, emission.num_cached_tokens)
+                batches.setdefault(stream.loop, []).append((stream, event))
+        for loop, batch in batches.items():
+            _call_in(loop, partial(_put_all, batch))
+
+    def _fail(self, message: str) -> None:
+        """End every live request visibly."""
+        self._failure = message
+        self._core.fail_all(time.monotonic())
+        for stream in self._streams.values():
+            stream.put(EngineUnavailableError(message))
+        self._streams.clear()
+        while self._commands:
+            command = self._commands.popleft()
+            if isinstance(command, _Submit):
+                command.stream.put(EngineUnavailableError(message))
+
+    def _rejection_error(self, rejected: Rejected, now_s: float) -> PipelineServeError:
+        match rejected.reason:
+            case RejectReason.QUEUE_FULL:
+                return QueueFullError(
+                    f"the waiting queue is full ({rejected.limit} requests); try again later",
+                    self._retry_after_s(now_s),
+                )
+            case RejectReason.PROMPT_TOO_LONG:
+                text = f"expected at most {rejected.limit} tokens; shorten it"
+                return InvalidInputError("the request", [Fault("prompt", text)])
+            case RejectReason.EMPTY_PROMPT:
+                text = "expected at least one token, got none"
+                return InvalidInputError("the request", [Fault("prompt", text)])
+            case RejectReason.NO_OUTPUT_ASKED:
+                text = "expected at least 1"
+                return InvalidInputError("the request", [Fault("max_tokens", text)])
+            case RejectReason.DUPLICATE_ID:
+                text = f"{rejected.request_id} is in use by a live request"
+                return InvalidInputError("the request", [Fault("request_id", text)])
+
+    def _retry_after_s(self, now_s: float) -> float:
+        """When a place is likely to be free: the mean time between recent ends."""
+        if len(self._end_times_s) < 2:
+            return _MIN_RETRY_AFTER_S
+        between_s = (now_s - self._end_times_s[0]) / len(self._end_times_s)
+        return min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, between_s))
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        # The API's event loop has ended, and every client of it with it.
+        logger.debug("event loop is closed, answers dropped")
+
+
+def _put_all(batch: list[tuple[_Stream, _Answer]]) -> None:
+    for stream, answer in batch:
+        stream.answers.put_nowait(answer)

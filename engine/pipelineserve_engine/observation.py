@@ -1,0 +1,134 @@
+"""What the engine tells of itself, and the metrics that are made of it."""
+
+from collections import deque
+
+from pipelineserve import metrics
+from pipelineserve.scheduler.messages import Census, Emission, MicroBatch
+from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.scheduler.tally import Tally
+from pipelineserve_engine.stage_messages import StepReport
+from pipelineserve_engine.telemetry import Telemetry
+
+_BUBBLE_WINDOW_S = 10.0
+
+
+class BusyMeter:
+    """How long the pipeline had work, and how long each stage computed.
+
+    The pipeline has work while a micro-batch is in flight. Times are of the monotonic clock that
+    the stages report in.
+    """
+
+    def __init__(self, num_stages: int) -> None:
+        self.work_s = 0.0
+        self.busy_s = [0.0] * num_stages
+        self._work_since_s: float | None = None
+        self._marks: deque[tuple[float, list[float]]] = deque([(0.0, [0.0] * num_stages)])
+
+    def start_work(self, now_s: float) -> None:
+        """A micro-batch was sent."""
+        if self._work_since_s is None:
+            self._work_since_s = now_s
+
+    def advance(self, now_s: float, num_in_flight: int) -> None:
+        """A micro-batch has come back; the work ends if it was the last one."""
+        if self._work_since_s is not None:
+            self.work_s += max(0.0, now_s - self._work_since_s)
+            self._work_since_s = now_s if num_in_flight else None
+
+    def add_busy(self, stage_index: int, busy_s: float) -> None:
+        """A stage has computed for this long."""
+        self.busy_s[stage_index] += busy_s
+
+    def bubble_ratios(self) -> list[float]:
+        """Idle share of each stage over about the last 10 s of work; 0 before any work."""
+        while len(self._marks) > 1 and self.work_s - self._marks[1][0] >= _BUBBLE_WINDOW_S:
+            self._marks.popleft()
+        if self.work_s - self._marks[-1][0] >= _BUBBLE_WINDOW_S / 10:
+            self._marks.append((self.work_s, list(self.busy_s)))
+        since_s, busy_since_s = self._marks[0]
+        span_s = self.work_s - since_s
+        if span_s <= 0.0:
+            return [0.0] * len(self.busy_s)
+        return [
+            min(1.0, max(0.0, 1.0 - (busy_s - before_s) / span_s))
+            for busy_s, before_s in zip(self.busy_s, busy_since_s, strict=True)
+        ]
+
+
+class Observer:
+    """Turns what happens in the engine into the catalogue's metrics.
+
+    Raises:
+        KeyError: a metric is not of the kind that the catalogue says; a mistake in this module.
+    """
+
+    def __init__(self, telemetry: Telemetry, num_stages: int) -> None:
+        self._telemetry = telemetry
+        self._meter = BusyMeter(num_stages)
+        self._reported = Tally()
+
+    def on_accepted(self, num_prompt_tokens: int) -> None:
+        """A request entered the waiting queue."""
+        self._telemetry.counter(metrics.PROMPT_TOKENS).inc(num_prompt_tokens)
+
+    def on_rejected(self) -> None:
+        """A request was refused."""
+        self._telemetry.counter(metrics.REQUESTS).labels(outcome="rejected").inc()
+
+    def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
+        """A micro-batch entered the pipeline."""
+        self._telemetry.histogram(metrics.MICRO_BATCH_TOKENS).observe(micro_batch.num_tokens)
+        self._telemetry.gauge(metrics.CHUNK_TOKENS).set(micro_batch.chunk.chunk_tokens)
+        self._meter.start_work(now_s)
+
+    def on_step(self, report: StepReport) -> None:
+        """A stage has run a micro-batch."""
+        step_time_s = report.end_s - report.start_s
+        stage = str(report.stage_index)
+        self._telemetry.histogram(metrics.STEP_TIME).labels(stage=stage).observe(step_time_s)
+        self._telemetry.counter(metrics.STAGE_BUSY).labels(stage=stage).inc(step_time_s)
+        self._meter.add_busy(report.stage_index, step_time_s)
+
+    def on_completed(self, now_s: float, num_in_flight: int) -> None:
+        """A micro-batch left the pipeline."""
+        before_s = self._meter.work_s
+        self._meter.advance(now_s, num_in_flight)
+        self._telemetry.counter(metrics.WORK).inc(self._meter.work_s - before_s)
+
+    def on_emission(self, emission: Emission) -> None:
+        """A request got a token, or ended."""
+        if emission.ttft_s is not None:
+            self._telemetry.histogram(metrics.TTFT).observe(emission.ttft_s)
+        if emission.gap_s is not None:
+            self._telemetry.histogram(metrics.TOKEN_GAP).observe(emission.gap_s)
+        if emission.token_id is not None:
+            self._telemetry.counter(metrics.OUTPUT_TOKENS).inc()
+
+    def on_ended(self, record: RequestRecord) -> None:
+        """A request ended, however."""
+        self._telemetry.counter(metrics.REQUESTS).labels(outcome=record.finish.value).inc()
+        if record.first_issue_s is not None:
+            wait_s = record.first_issue_s - record.arrival_s
+            self._telemetry.histogram(metrics.QUEUE_WAIT).observe(wait_s)
+        if not record.finish.is_success:
+            return
+        self._telemetry.histogram(metrics.E2E).observe(record.end_s - record.arrival_s)
+        if record.tpot_s is not None:
+            self._telemetry.histogram(metrics.TPOT).observe(record.tpot_s)
+
+    def on_levels(self, census: Census, kv_used_ratio: float, tally: Tally) -> None:
+        """How things stand now."""
+        self._telemetry.gauge(metrics.REQUESTS_WAITING).set(census.waiting)
+        self._telemetry.gauge(metrics.REQUESTS_RUNNING).set(census.running)
+        self._telemetry.gauge(metrics.KV_USED).set(kv_used_ratio)
+        self._rise(metrics.PREEMPTIONS, tally.preemptions, self._reported.preemptions)
+        self._rise(metrics.CACHED_TOKENS, tally.cached_tokens, self._reported.cached_tokens)
+        self._reported.preemptions = tally.preemptions
+        self._reported.cached_tokens = tally.cached_tokens
+        for stage_index, ratio in enumerate(self._meter.bubble_ratios()):
+            self._telemetry.gauge(metrics.BUBBLE).labels(stage=str(stage_index)).set(ratio)
+
+    def _rise(self, metric: metrics.Metric, total: int, reported: int) -> None:
+        if total > reported:
+            self._telemetry.counter(metric).inc(total - reported)

@@ -1,0 +1,111 @@
+"""The plan of one pipeline: what follows from settings, model and machine; nothing starts yet."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve.partition import LayerPartition, balanced_partition, given_partition
+from pipelineserve_engine.model_config import ModelShape
+from pipelineserve_engine.settings import EngineSettings
+
+# Full contexts that the pool holds where memory allows; more would only serve the prefix cache.
+_KV_CONTEXTS = 16
+_KV_MEMORY_RATIO = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the plan needs to know of the machine."""
+
+    num_cores: int
+    free_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """What every stage of one pipeline is started with; derived, never edited."""
+
+    model_folder: Path
+    partition: LayerPartition
+    num_slots: int
+    num_blocks: int
+    block_tokens: int
+    max_context_tokens: int
+    dtype: str
+    threads_per_stage: int
+
+    @property
+    def num_stages(self) -> int:
+        """Processes of the pipeline."""
+        return self.partition.num_stages
+
+
+def this_machine() -> Machine:
+    """Cores that this process may use, and memory that is free now."""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return Machine(
+        num_cores=len(os.sched_getaffinity(0)),
+        free_memory_bytes=page_bytes * os.sysconf("SC_AVPHYS_PAGES"),
+    )
+
+
+def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> PipelinePlan:
+    """Derive the plan.
+
+    Raises:
+        InvalidInputError: settings that do not go with the model or the machine.
+    """
+    context = settings.max_context_tokens or shape.max_context_tokens
+    if context > shape.max_context_tokens:
+        message = f"expected at most the model's own {shape.max_context_tokens}, got {context}"
+        raise InvalidInputError(
+            "the engine's settings", [Fault("max_context_tokens", f"{message}; lower it")]
+        )
+    partition = _partition(settings, shape)
+    return PipelinePlan(
+        model_folder=settings.model_folder,
+        partition=partition,
+        num_slots=partition.num_stages,
+        num_blocks=_num_blocks(settings, shape, machine, context),
+        block_tokens=settings.block_tokens,
+        max_context_tokens=context,
+        dtype=settings.dtype,
+        threads_per_stage=settings.threads_per_stage
+        or max(1, machine.num_cores // partition.num_stages),
+    )
+
+
+def _partition(settings: EngineSettings, shape: ModelShape) -> LayerPartition:
+    if not settings.layers_per_stage:
+        return balanced_partition(shape.num_layers, settings.stages, shape.costs)
+    try:
+        counts = tuple(int(count) for count in settings.layers_per_stage.split(","))
+    except ValueError:
+        message = f"expected whole numbers like 9,10,11, got {settings.layers_per_stage}"
+        raise InvalidInputError(
+            "the engine's settings", [Fault("layers_per_stage", message)]
+        ) from None
+    if len(counts) != settings.stages:
+        message = f"expected one entry for each of {settings.stages} stages, got {len(counts)}"
+        raise InvalidInputError("the engine's settings", [Fault("layers_per_stage", message)])
+    return given_partition(counts, shape.num_layers)
+
+
+def _num_blocks(
+    settings: EngineSettings, shape: ModelShape, machine: Machine, context_tokens: int
+) -> int:
+    """Blocks of the pool: as asked, else several contexts within a share of free memory."""
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    bytes_per_token = shape.kv_bytes_per_token(shape.num_layers, dtype)
+    affordable = int(machine.free_memory_bytes * _KV_MEMORY_RATIO) // bytes_per_token
+    tokens = settings.kv_tokens or min(_KV_CONTEXTS * context_tokens, affordable)
+    if settings.kv_tokens * bytes_per_token > machine.free_memory_bytes:
+        message = (
+            f"{settings.kv_tokens} tokens take {settings.kv_tokens * bytes_per_token >> 20} MiB, "
+            f"but {machine.free_memory_bytes >> 20} MiB are free; lower it"
+        )
+        raise InvalidInputError("the engine's settings", [Fault("kv_tokens", message)])
+    return max(1, tokens // settings.block_tokens)

@@ -1,0 +1,173 @@
+"""The server process: API, engine loop and the stages that it starts.
+
+Run as `python -m pipelineserve_engine.server --help`.
+"""
+
+import logging
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from pipelineserve.errors import EngineUnavailableError, PipelineServeError
+from pipelineserve.policy.chunking import Static
+from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve.scheduler.settings import SchedulerSettings
+from pipelineserve_engine.api.app import build_app
+from pipelineserve_engine.api.context import ApiContext
+from pipelineserve_engine.core import EngineCore
+from pipelineserve_engine.loop import EngineLoop
+from pipelineserve_engine.model_config import load_config, shape_of
+from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.plan import PipelinePlan, make_plan, this_machine
+from pipelineserve_engine.settings import EngineSettings, parse_settings
+from pipelineserve_engine.stage_group import StageGroup
+from pipelineserve_engine.stage_messages import ReadyReport
+from pipelineserve_engine.telemetry import Telemetry
+from pipelineserve_engine.text.tokenizer import load_codec
+
+# Streams get this long to end after the first Ctrl-C or SIGTERM; a second one ends at once.
+_SHUTDOWN_TIMEOUT_S = 5
+
+logger = logging.getLogger("pipelineserve_engine")
+
+
+def serve(settings: EngineSettings) -> None:
+    """Start the pipeline and serve until asked to stop.
+
+    What can be checked cheaply is checked before the model is loaded: port, config, partition,
+    memory, tokenizer.
+
+    Raises:
+        PipelineServeError: it cannot start, or the stages failed while serving.
+    """
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(settings.host, settings.port))
+        shape = shape_of(load_config(settings.model_folder))
+        plan = make_plan(settings, shape, this_machine())
+        codec = load_codec(settings.model_folder)
+        group = stack.enter_context(StageGroup(plan))
+        logger.info("loading %s into %d stages", settings.served_name, plan.num_stages)
+        group.start(_log_ready)
+        registry = CollectorRegistry()
+        observer = Observer(Telemetry(registry), plan.num_stages)
+        scheduler = Scheduler(
+            scheduler_settings(settings, plan), Static(settings.static_chunk_tokens)
+        )
+        core = EngineCore(scheduler, group, observer)
+        failure = _Failure()
+        loop = EngineLoop(core, group, failure.note)
+        context = ApiContext(
+            engine=loop,
+            codec=codec,
+            served_model_name=settings.served_name,
+            created_s=int(time.time()),
+            max_context_tokens=scheduler.settings.max_request_tokens,
+            registry=registry,
+            new_id=lambda: uuid.uuid4().hex,
+            unix_time_s=time.time,
+        )
+        server = _uvicorn_server(context)
+        failure.stop_server = lambda: setattr(server, "should_exit", True)
+        loop.start()
+        stack.callback(loop.stop)
+        host, port = listener.getsockname()[:2]
+        logger.info("serving %s on http://%s:%d", settings.served_name, host, port)
+        server.run(sockets=[listener])
+        if failure.message is not None:
+            raise EngineUnavailableError(failure.message)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind the API's port before anything slow happens.
+
+    Raises:
+        EngineUnavailableError: the address is taken or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise EngineUnavailableError(
+            f"cannot listen on {host}:{port}: {error.strerror}; "
+            "choose another port, or end the process that uses this one"
+        ) from error
+    return listener
+
+
+def scheduler_settings(settings: EngineSettings, plan: PipelinePlan) -> SchedulerSettings:
+    """The scheduler's sizes, from the settings and the pipeline's plan."""
+    return SchedulerSettings(
+        num_slots=plan.num_slots,
+        max_chunk_tokens=settings.max_chunk_tokens,
+        num_blocks=plan.num_blocks,
+        block_tokens=plan.block_tokens,
+        max_context_tokens=plan.max_context_tokens,
+        max_waiting_requests=settings.max_waiting_requests,
+        max_running_requests=settings.max_running_requests,
+    )
+
+
+class _Failure:
+    """Remembers why the stages failed, and lets the server end because of it."""
+
+    def __init__(self) -> None:
+        self.message: str | None = None
+        self.stop_server: Callable[[], None] = lambda: None
+
+    def note(self, message: str) -> None:
+        logger.error("engine failed: %s", message)
+        self.message = message
+        self.stop_server()
+
+
+def _log_ready(report: ReadyReport) -> None:
+    logger.info(
+        "stage %d ready: %d MiB of weights, up to %d MiB of KV",
+        report.stage_index,
+        report.weight_bytes >> 20,
+        report.kv_bytes >> 20,
+    )
+
+
+def _uvicorn_server(context: ApiContext) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            build_app(context),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+        )
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve with the settings of these flags; 0 after an orderly end, 1 after a failure."""
+    logging.basicConfig(
+        level=os.environ.get("PIPELINESERVE_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        serve(parse_settings(arguments))
+    except PipelineServeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""The engine server's settings: one frozen class, read from flags of the same names."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from pipelineserve.errors import Fault, InvalidInputError
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+_BOUNDS = {
+    "port": (0, 65535),
+    "stages": (1, 64),
+    "max_context_tokens": (0, 1 << 22),
+    "static_chunk_tokens": (1, 1 << 20),
+    "max_chunk_tokens": (1, 1 << 20),
+    "block_tokens": (1, 1024),
+    "kv_tokens": (0, 1 << 30),
+    "max_waiting_requests": (1, 1 << 20),
+    "max_running_requests": (1, 1 << 16),
+    "threads_per_stage": (0, 1024),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What `python -m pipelineserve_engine.server` takes; each field is a flag of that name."""
+
+    model_folder: Path = field(metadata={"help": "folder with config.json and safetensors"})
+    served_name: str = field(metadata={"help": "the model's name in the API"})
+    host: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
+    port: int = field(default=8000, metadata={"help": "port to listen on; 0 picks a free one"})
+    stages: int = field(default=1, metadata={"help": "pipeline stages, one process each"})
+    layers_per_stage: str = field(
+        default="", metadata={"help": "layers of each stage, like 9,10,11; empty balances by cost"}
+    )
+    dtype: str = field(default="float32", metadata={"help": "float32, bfloat16 or float16"})
+    max_context_tokens: int = field(
+        default=0, metadata={"help": "prompt and output of one request; 0 takes the model's own"}
+    )
+    static_chunk_tokens: int = field(
+        default=512, metadata={"help": "tokens of one micro-batch, decodes included"}
+    )
+    max_chunk_tokens: int = field(
+        default=2048, metadata={"help": "ceiling of the chunk size while running"}
+    )
+    block_tokens: int = field(default=16, metadata={"help": "tokens of one KV block"})
+    kv_tokens: int = field(
+        default=0, metadata={"help": "tokens that the KV pool holds; 0 sizes it from free memory"}
+    )
+    max_waiting_requests: int = field(
+        default=1024, metadata={"help": "bound of the waiting queue; more get HTTP 429"}
+    )
+    max_running_requests: int = field(
+        default=256, metadata={"help": "requests that may hold KV at once"}
+    )
+    threads_per_stage: int = field(
+        default=0, metadata={"help": "torch threads of each stage; 0 divides the cores"}
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values out of bounds, all in one message."""
+        faults = _bound_faults(self)
+        if self.dtype not in DTYPES:
+            faults.append(Fault("dtype", f"expected one of {', '.join(DTYPES)}, got {self.dtype}"))
+        if self.static_chunk_tokens > self.max_chunk_tokens:
+            message = f"expected at most max_chunk_tokens, {self.max_chunk_tokens}"
+            faults.append(
+                Fault("static_chunk_tokens", f"{message}, got {self.static_chunk_tokens}")
+            )
+        if faults:
+            raise InvalidInputError("the engine's settings", faults)
+
+
+def parse_settings(arguments: Sequence[str]) -> EngineSettings:
+    """Read settings from command-line flags.
+
+    Raises:
+        InvalidInputError: values out of bounds, all of them in one message.
+        SystemExit: an unknown flag or a malformed number, named on stderr (argparse).
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m pipelineserve_engine.server",
+        description="Serve a model through a pipeline of stages behind an OpenAI-compatible API.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    for entry in fields(EngineSettings):
+        is_required = entry.name in ("model_folder", "served_name")
+        parser.add_argument(
+            f"--{entry.name.replace('_', '-')}",
+            type=_PARSERS[str(entry.type)],
+            required=is_required,
+            default=None if is_required else entry.default,
+            help=entry.metadata["help"],
+        )
+    return EngineSettings(**vars(parser.parse_args(arguments)))
+
+
+_PARSERS = {"int": int, "str": str, "Path": Path, str(int): int, str(str): str, str(Path): Path}
+
+
+def _bound_faults(settings: EngineSettings) -> list[Fault]:
+    return [
+        Fault(name, f"expected {low} to {high}, got {value}")
+        for name, (low, high) in _BOUNDS.items()
+        if not low <= (value := getattr(settings, name)) <= high
+    ]

@@ -1,0 +1,178 @@
+"""The process of one stage: takes commands in order, computes, hands on.
+
+Run as `python -m pipelineserve_engine.worker SETTINGS`, SETTINGS being JSON of `WorkerSettings`.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+import torch
+import zmq
+
+from pipelineserve.errors import PipelineServeError
+from pipelineserve_engine.stage_messages import (
+    FailureReport,
+    ReadyReport,
+    StageCommand,
+    StageReport,
+    StepCommand,
+    StepReport,
+)
+from pipelineserve_engine.stage_model import StageModel, StageShape
+from pipelineserve_engine.stage_runner import StageRunner
+from pipelineserve_engine.transport import DistributedTransport, NoTransport, Transport
+
+_ORPHAN_CHECK_MS = 1000
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one stage's process is started with.
+
+    Attributes:
+        model_folder: holds config.json and safetensors.
+        stage_index: from 0.
+        num_stages: of the pipeline.
+        num_slots: micro-batches in flight at once.
+        first_layer_index: of this stage.
+        num_layers: of this stage.
+        num_blocks: KV blocks, the same on every stage.
+        block_tokens: tokens of one block.
+        dtype: torch's name of it, for example float32.
+        num_threads: torch's threads in this process.
+        command_address: ZeroMQ address to pull commands from.
+        report_address: ZeroMQ address to push reports to.
+        rendezvous: file through which the stages find each other.
+        server_pid: the worker ends when this is no longer its parent.
+    """
+
+    model_folder: str
+    stage_index: int
+    num_stages: int
+    num_slots: int
+    first_layer_index: int
+    num_layers: int
+    num_blocks: int
+    block_tokens: int
+    dtype: str
+    num_threads: int
+    command_address: str
+    report_address: str
+    rendezvous: str
+    server_pid: int
+
+
+class Worker:
+    """One stage: its model, its links, its sockets."""
+
+    def __init__(self, settings: WorkerSettings, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._settings = settings
+        self._commands = context.socket(zmq.PULL)
+        self._commands.connect(settings.command_address)
+        self._reports = context.socket(zmq.PUSH)
+        self._reports.connect(settings.report_address)
+        self._decoder = msgspec.msgpack.Decoder(StageCommand)
+        self._is_first = settings.stage_index == 0
+        self._is_last = settings.stage_index == settings.num_stages - 1
+
+    def run(self) -> None:
+        """Load, report ready, then run commands until told to stop or orphaned."""
+        model = StageModel(Path(self._settings.model_folder), self._stage_shape())
+        runner = StageRunner(model, self._settings.block_tokens)
+        transport = self._join(model.hidden_size, model.shape.dtype)
+        self._report(
+            ReadyReport(
+                stage_index=self._settings.stage_index,
+                pid=os.getpid(),
+                weight_bytes=model.weight_bytes,
+                kv_bytes=model.kv_bytes,
+            )
+        )
+        while isinstance(command := self._next_command(), StepCommand):
+            self._step(command, runner, transport)
+        transport.close()
+
+    def report_failure(self, message: str) -> None:
+        """Say why this stage ends."""
+        self._report(FailureReport(self._settings.stage_index, message))
+
+    def _stage_shape(self) -> StageShape:
+        return StageShape(
+            first_layer_index=self._settings.first_layer_index,
+            num_layers=self._settings.num_layers,
+            is_first=self._is_first,
+            is_last=self._is_last,
+            num_kv_positions=self._settings.num_blocks * self._settings.block_tokens,
+            dtype=getattr(torch, self._settings.dtype),
+            device=torch.device("cpu"),
+        )
+
+    def _join(self, hidden_size: int, dtype: torch.dtype) -> Transport:
+        if self._settings.num_stages == 1:
+            return NoTransport()
+        return DistributedTransport(
+            stage_index=self._settings.stage_index,
+            num_stages=self._settings.num_stages,
+            rendezvous=Path(self._settings.rendezvous),
+            hidden_size=hidden_size,
+            dtype=dtype,
+            num_slots=self._settings.num_slots,
+        )
+
+    def _next_command(self) -> StageCommand | None:
+        """The next command; None when the server is gone."""
+        while not self._commands.poll(_ORPHAN_CHECK_MS):
+            if os.getppid() != self._settings.server_pid:
+                return None
+        return self._decoder.decode(self._commands.recv())
+
+    def _step(self, command: StepCommand, runner: StageRunner, transport: Transport) -> None:
+        hidden = None if self._is_first else transport.receive(command.num_tokens)
+        start_s = time.monotonic()
+        output = runner.run(command, hidden)
+        end_s = time.monotonic()
+        if output.hidden is not None:
+            transport.send(output.hidden)
+        self._report(
+            StepReport(
+                stage_index=self._settings.stage_index,
+                sequence=command.sequence,
+                slot_index=command.slot_index,
+                start_s=start_s,
+                end_s=end_s,
+                token_ids=output.token_ids,
+            )
+        )
+
+    def _report(self, report: StageReport) -> None:
+        self._reports.send(msgspec.msgpack.encode(report))
+
+
+def main() -> int:
+    """Run the worker of the settings in the first argument; 0 after an orderly end."""
+    # Ctrl-C reaches the whole process group; the server decides when its stages end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
+    torch.set_num_threads(settings.num_threads)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    worker = Worker(settings, context)
+    try:
+        worker.run()
+    except PipelineServeError as error:
+        worker.report_failure(str(error))
+        return 1
+    except Exception:  # noqa: BLE001 - the server must learn of every end of a stage
+        worker.report_failure(traceback.format_exc())
+        return 1
+    finally:
+        context.destroy(linger=1000)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
