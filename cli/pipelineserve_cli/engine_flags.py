@@ -1,0 +1,64 @@
+"""A resource as the flags of the torch engine's server."""
+
+from pathlib import Path
+
+from pipelineserve.api import DType, EngineType, PipelineServe
+from pipelineserve.errors import Fault, InvalidInputError
+
+_TORCH_DTYPES = {
+    DType.AUTO: "float32",
+    DType.FLOAT32: "float32",
+    DType.FLOAT16: "float16",
+    DType.BFLOAT16: "bfloat16",
+}
+
+
+def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list[str]:
+    """Flags of `python -m pipelineserve_engine.server` for one replica of the resource.
+
+    The resource's own `engine.args` come last, so they win.
+
+    Raises:
+        InvalidInputError: the resource asks for what local mode cannot run.
+    """
+    faults = _unsupported(resource)
+    if faults:
+        raise InvalidInputError(f"PipelineServe {resource.metadata.name} for local mode", faults)
+    spec = resource.spec
+    chunking = spec.effective_chunking()
+    flags = {
+        "model-folder": model_folder,
+        "served-name": served_name(resource),
+        "port": port,
+        "stages": spec.parallelism.stages,
+        "layers-per-stage": ",".join(map(str, spec.parallelism.layers.per_stage or ())),
+        "dtype": _TORCH_DTYPES[spec.model.dtype],
+        "max-context-tokens": spec.model.max_context_tokens or 0,
+        "static-chunk-tokens": chunking.static_tokens,
+        "max-chunk-tokens": chunking.ceiling_tokens,
+    }
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    return [*given, *spec.engine.args]
+
+
+def served_name(resource: PipelineServe) -> str:
+    """The model's name in the API."""
+    return resource.spec.model.served_name or resource.metadata.name
+
+
+def _unsupported(resource: PipelineServe) -> list[Fault]:
+    spec = resource.spec
+    faults = []
+    if spec.engine.type is not EngineType.TORCH:
+        text = f"local mode runs Torch only, got {spec.engine.type.value}; set it to Torch"
+        faults.append(Fault("spec.engine.type", text))
+    if spec.replicas != 1:
+        text = f"local mode runs one replica, got {spec.replicas}; set it to 1"
+        faults.append(Fault("spec.replicas", text))
+    if spec.parallelism.tensor_parallel != 1:
+        text = f"the Torch engine has no tensor parallelism, got {spec.parallelism.tensor_parallel}"
+        faults.append(Fault("spec.parallelism.tensorParallel", f"{text}; set it to 1"))
+    if spec.api.key_secret_ref is not None:
+        text = "local mode has no secrets; leave it out, the API listens on loopback only"
+        faults.append(Fault("spec.api.keySecretRef", text))
+    return faults

@@ -1,0 +1,37 @@
+"""`pserve`: the command line of PipelineServe."""
+
+import sys
+from importlib.metadata import version
+
+import click
+
+from pipelineserve.errors import PipelineServeError
+from pipelineserve_cli.local import local
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("pipelineserve"), prog_name="pserve")
+def pserve() -> None:
+    """Serve large language models with pipeline parallelism under latency targets."""
+
+
+pserve.add_command(local)
+
+
+def main() -> None:
+    """Run the command; errors that a user can mend end with one message and status 1."""
+    try:
+        pserve.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    except PipelineServeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
