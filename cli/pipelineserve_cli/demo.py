@@ -17,7 +17,6 @@ from pipelineserve import metrics
 from pipelineserve.api import LatencyTarget, PipelineServe
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve_cli.demo_load import Outcome, PlannedRequest, plan_load, send_load
-from pipelineserve_cli.engine_flags import served_name
 
 _NUM_REQUESTS = 18
 _RATE_PER_S = 0.8
@@ -44,7 +43,7 @@ def run_demo(
     Raises:
         EngineUnavailableError: a request failed.
     """
-    model = served_name(resource)
+    model = resource.served_name
     try:
         greeting = send_load(url, model, [_GREETING], lambda: None)[0]
         console.print(f"[bold]> {greeting.content}[/bold]\n{greeting.answer}", highlight=False)

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from pipelineserve.api import DType, EngineType, PipelineServe
+from pipelineserve.api import (
+    ChunkingPolicy,
+    DType,
+    EngineType,
+    PipelineServe,
+    QueueOrder,
+    RebalancingMode,
+)
 from pipelineserve.errors import Fault, InvalidInputError
 
 _TORCH_DTYPES = {
@@ -28,7 +35,7 @@ def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list
     chunking = spec.effective_chunking()
     flags = {
         "model-folder": model_folder,
-        "served-name": served_name(resource),
+        "served-name": resource.served_name,
         "port": port,
         "stages": spec.parallelism.stages,
         "layers-per-stage": ",".join(map(str, spec.parallelism.layers.per_stage or ())),
@@ -41,9 +48,21 @@ def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list
     return [*given, *spec.engine.args]
 
 
-def served_name(resource: PipelineServe) -> str:
-    """The model's name in the API."""
-    return resource.spec.model.served_name or resource.metadata.name
+def inactive_fields(resource: PipelineServe) -> list[Fault]:
+    """Fields that are valid but have no effect in local mode yet, and what holds instead."""
+    spec = resource.spec
+    chunking = spec.effective_chunking()
+    notes = []
+    if chunking.policy is not ChunkingPolicy.STATIC:
+        text = f"{chunking.policy.value} needs a controller; every micro-batch gets"
+        notes.append(Fault("spec.chunking.policy", f"{text} {chunking.static_tokens} tokens"))
+    if spec.rebalancing.mode is not RebalancingMode.OFF:
+        text = f"{spec.rebalancing.mode.value} needs a controller; no request is held"
+        notes.append(Fault("spec.rebalancing.mode", text))
+    if spec.queueing.order is not QueueOrder.ARRIVAL:
+        text = f"{spec.queueing.order.value} is not built yet; the order is Arrival"
+        notes.append(Fault("spec.queueing.order", text))
+    return notes
 
 
 def _unsupported(resource: PipelineServe) -> list[Fault]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from pipelineserve.api import PipelineServe, parse_resource
 from pipelineserve.errors import ModelUnavailableError
 from pipelineserve_cli.demo import print_commands, run_demo
-from pipelineserve_cli.engine_flags import engine_flags, served_name
+from pipelineserve_cli.engine_flags import engine_flags, inactive_fields
 from pipelineserve_cli.engine_process import EngineProcess
 from pipelineserve_cli.terminal import ModelProgress
 
@@ -39,6 +39,8 @@ def up(
     """Serve the manifest's model until Ctrl-C."""
     console = Console(stderr=True)
     resource = parse_resource(filename.read_text(encoding="utf-8"), str(filename))
+    for note in inactive_fields(resource):
+        console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
     flags = engine_flags(resource, _model_folder(resource, console), port)
 
     def show_log(line: str) -> None:
@@ -48,14 +50,14 @@ def up(
     try:
         with EngineProcess(flags, port, show_log) as engine:
             stages = resource.spec.parallelism.stages
-            with console.status(f"Loading {served_name(resource)} into {stages} stages"):
+            with console.status(f"Loading {resource.served_name} into {stages} stages"):
                 engine.wait_ready()
-            console.print(f"Serving {served_name(resource)} on {engine.url}/v1")
+            console.print(f"Serving {resource.served_name} on {engine.url}/v1")
             if demo:
                 run_demo(engine.url, resource, seed=seed, console=console, as_json=as_json)
             if exits:
                 return
-            print_commands(engine.url, served_name(resource), console)
+            print_commands(engine.url, resource.served_name, console)
             engine.wait()
     except KeyboardInterrupt:
         console.print("Stopped.")

@@ -12,7 +12,7 @@ from rich.progress import (
 
 
 class ModelProgress:
-    """Bars for what `pipelineserve_engine.models` reports; plain lines where there is no terminal."""
+    """Bars for what `pipelineserve_engine.models` reports; plain lines without a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -27,9 +27,9 @@ _MIN_RETRY_AFTER_S = 1.0
 _MAX_RETRY_AFTER_S = 60.0
 _RATE_WINDOW = 64
 
-logger = logging.getLogger(__name__)
-
 _LEVELS_PERIOD_S = 0.1
+
+logger = logging.getLogger(__name__)
 
 _Answer = TokenEvent | PipelineServeError
 
@@ -72,14 +72,20 @@ class EngineLoop:
         core: used by this thread alone from `start` on.
         executor: the one that the core sends to.
         on_failure: called once, from the thread, when the stages are gone.
+        clock: seconds, of the clock that the stages report in.
     """
 
     def __init__(
-        self, core: EngineCore, executor: Executor, on_failure: Callable[[str], None]
+        self,
+        core: EngineCore,
+        executor: Executor,
+        on_failure: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = core
         self._executor = executor
         self._on_failure = on_failure
+        self._clock = clock
         self._commands: deque[_Command] = deque()
         self._streams: dict[str, _Stream] = {}
         self._end_times_s: deque[float] = deque(maxlen=_RATE_WINDOW)
@@ -136,6 +142,8 @@ class EngineLoop:
     # The thread's side
 
     def _post(self, command: _Command) -> None:
+        if self._failure is not None:
+            return  # nobody reads commands any more, and every request has had its answer
         self._commands.append(command)
         self._executor.wake()
 
@@ -143,25 +151,29 @@ class EngineLoop:
         try:
             while not self._is_stopping:
                 self._turn()
-            self._fail("the engine is stopping; try again later")
         except EngineUnavailableError as error:
-            self._fail(str(error))
-            self._on_failure(str(error))
+            failure = str(error)
         except Exception as error:  # the thread must not end without telling its clients
             logger.exception("engine loop failed")
-            self._fail(f"internal error: {error!r}")
-            self._on_failure(f"internal error: {error!r}")
+            failure = f"internal error: {error!r}"
+        else:
+            self._fail("the engine is stopping; try again later")
+            return
+        self._fail(failure)
+        self._on_failure(failure)
 
     def _turn(self) -> None:
         """Take in commands and reports, fill slots, wait for the next of either."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         while self._commands:
             self._obey(self._commands.popleft(), now_s)
         self._core.fill_slots(now_s)
         reports = self._executor.receive(_IDLE_WAIT_S)
         for report in reports:
-            now_s = time.monotonic()
+            now_s = self._clock()
             self._deliver(self._core.absorb(report, now_s), now_s)
+        if not self._core.scheduler.has_work:
+            self._end_times_s.clear()  # idle time says nothing about how fast places become free
         if now_s >= self._next_levels_s:
             self._core.observe_levels()
             self._next_levels_s = now_s + _LEVELS_PERIOD_S
@@ -179,7 +191,13 @@ class EngineLoop:
                     stream_or_none.put(TokenEvent(None, FinishReason.STOP))
 
     def _submit(self, request: GenerationRequest, stream: _Stream, now_s: float) -> None:
-        match self._core.submit(request, now_s):
+        try:
+            outcome = self._core.submit(request, now_s)
+        except Exception as error:
+            # It is in no table yet, so the end of the loop would not reach it.
+            stream.put(EngineUnavailableError(f"internal error: {error!r}"))
+            raise
+        match outcome:
             case Accepted():
                 self._streams[request.request_id] = stream
             case Rejected() as rejected:
@@ -200,9 +218,8 @@ class EngineLoop:
             _call_in(loop, partial(_put_all, batch))
 
     def _fail(self, message: str) -> None:
-        """End every live request visibly."""
+        """End every live request visibly; clients first, since the core may be what is broken."""
         self._failure = message
-        self._core.fail_all(time.monotonic())
         for stream in self._streams.values():
             stream.put(EngineUnavailableError(message))
         self._streams.clear()
@@ -210,6 +227,11 @@ class EngineLoop:
             command = self._commands.popleft()
             if isinstance(command, _Submit):
                 command.stream.put(EngineUnavailableError(message))
+        try:
+            self._core.fail_all(self._clock())
+            self._core.observe_levels()
+        except Exception:
+            logger.exception("could not account for the requests that failed")
 
     def _rejection_error(self, rejected: Rejected, now_s: float) -> PipelineServeError:
         match rejected.reason:
@@ -232,7 +254,7 @@ class EngineLoop:
                 return InvalidInputError("the request", [Fault("request_id", text)])
 
     def _retry_after_s(self, now_s: float) -> float:
-        """When a place is likely to be free: the mean time between recent ends."""
+        """When a place is likely to be free: the mean time between ends since it last idled."""
         if len(self._end_times_s) < 2:
             return _MIN_RETRY_AFTER_S
         between_s = (now_s - self._end_times_s[0]) / len(self._end_times_s)

@@ -1,6 +1,5 @@
 """The plan of one pipeline: what follows from settings, model and machine; nothing starts yet."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import torch
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.partition import LayerPartition, balanced_partition, given_partition
+from pipelineserve_engine.machine import free_memory_bytes, usable_cores
 from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.settings import EngineSettings
 
@@ -45,11 +45,7 @@ class PipelinePlan:
 
 def this_machine() -> Machine:
     """Cores that this process may use, and memory that is free now."""
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    return Machine(
-        num_cores=len(os.sched_getaffinity(0)),
-        free_memory_bytes=page_bytes * os.sysconf("SC_AVPHYS_PAGES"),
-    )
+    return Machine(num_cores=usable_cores(), free_memory_bytes=free_memory_bytes())
 
 
 def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> PipelinePlan:

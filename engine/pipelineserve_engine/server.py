@@ -5,12 +5,15 @@ Run as `python -m pipelineserve_engine.server --help`.
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from types import FrameType
 
 import uvicorn
 from prometheus_client import CollectorRegistry
@@ -35,10 +38,45 @@ from pipelineserve_engine.text.tokenizer import load_codec
 # Streams get this long to end after the first Ctrl-C or SIGTERM; a second one ends at once.
 _SHUTDOWN_TIMEOUT_S = 5
 
+_PARENT_CHECK_PERIOD_S = 1.0
+
 logger = logging.getLogger("pipelineserve_engine")
 
 
-def serve(settings: EngineSettings) -> None:
+class Ending:
+    """What signals do outside uvicorn: the first ends the process in order, any other one hurries.
+
+    Orderly ends only: the default actions would leave the stages behind, and an exception out of a
+    second signal would tear the clean-up of the first.
+
+    Attributes:
+        has_begun: set by the first signal, and by whoever ends for another reason.
+        hurry: called by the signals after that.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self.hurry: Callable[[], None] = lambda: None
+
+    def watch_signals(self) -> None:
+        """Take over SIGINT and SIGTERM."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def begin(self) -> None:
+        """From here on signals only hurry."""
+        self.has_begun = True
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.has_begun:
+            self.hurry()
+            return
+        self.begin()
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
+
+
+def serve(settings: EngineSettings, ending: Ending) -> None:
     """Start the pipeline and serve until asked to stop.
 
     What can be checked cheaply is checked before the model is loaded: port, config, partition,
@@ -53,6 +91,8 @@ def serve(settings: EngineSettings) -> None:
         plan = make_plan(settings, shape, this_machine())
         codec = load_codec(settings.model_folder)
         group = stack.enter_context(StageGroup(plan))
+        ending.hurry = group.kill
+        stack.callback(ending.begin)
         logger.info("loading %s into %d stages", settings.served_name, plan.num_stages)
         group.start(_log_ready)
         registry = CollectorRegistry()
@@ -76,9 +116,12 @@ def serve(settings: EngineSettings) -> None:
         server = _uvicorn_server(context)
         failure.stop_server = lambda: setattr(server, "should_exit", True)
         loop.start()
+        stack.callback(lambda: group.kill() if server.force_exit else None)
         stack.callback(loop.stop)
+        stack.callback(ending.begin)
         host, port = listener.getsockname()[:2]
-        logger.info("serving %s on http://%s:%d", settings.served_name, host, port)
+        address = f"[{host}]" if ":" in host else host
+        logger.info("serving %s on http://%s:%d", settings.served_name, address, port)
         server.run(sockets=[listener])
         if failure.message is not None:
             raise EngineUnavailableError(failure.message)
@@ -133,15 +176,24 @@ class _Failure:
 
 def _log_ready(report: ReadyReport) -> None:
     logger.info(
-        "stage %d ready: %d MiB of weights, up to %d MiB of KV",
+        "stage %d ready: pid %d, %d MiB of weights, up to %d MiB of KV",
         report.stage_index,
+        report.pid,
         report.weight_bytes >> 20,
         report.kv_bytes >> 20,
     )
 
 
+class _Server(uvicorn.Server):
+    """Ends at once at a second signal of either kind; uvicorn does so for SIGINT only."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
+
+
 def _uvicorn_server(context: ApiContext) -> uvicorn.Server:
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             build_app(context),
             log_level="warning",
@@ -152,6 +204,18 @@ def _uvicorn_server(context: ApiContext) -> uvicorn.Server:
     )
 
 
+def _follow_parent(parent_pid: int) -> None:
+    """End in order once the process that started this one is gone, however it went."""
+
+    def watch() -> None:
+        while os.getppid() == parent_pid:
+            time.sleep(_PARENT_CHECK_PERIOD_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if parent_pid:
+        threading.Thread(target=watch, name="follow-parent", daemon=True).start()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Serve with the settings of these flags; 0 after an orderly end, 1 after a failure."""
     logging.basicConfig(
@@ -159,8 +223,12 @@ def main(arguments: Sequence[str]) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
+    ending = Ending()
+    ending.watch_signals()
     try:
-        serve(parse_settings(arguments))
+        settings = parse_settings(arguments)
+        _follow_parent(settings.parent_pid)
+        serve(settings, ending)
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

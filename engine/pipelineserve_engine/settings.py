@@ -20,6 +20,7 @@ _BOUNDS = {
     "max_waiting_requests": (1, 1 << 20),
     "max_running_requests": (1, 1 << 16),
     "threads_per_stage": (0, 1024),
+    "parent_pid": (0, 1 << 31),
 }
 
 
@@ -57,6 +58,9 @@ class EngineSettings:
     )
     threads_per_stage: int = field(
         default=0, metadata={"help": "torch threads of each stage; 0 divides the cores"}
+    )
+    parent_pid: int = field(
+        default=0, metadata={"help": "end when this is no longer the parent process; 0 for never"}
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,9 @@
 """The worker processes of one pipeline: start, talk, notice their end, stop."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,9 @@ from pipelineserve_engine.worker import WorkerSettings
 
 _STOP_TIMEOUT_S = 5.0
 _CHECK_PERIOD_S = 0.5
+# A stage whose neighbour was killed may report its lost link before the kernel reports the death.
+_CAUSE_TIMEOUT_S = 1.0
+_CAUSE_PERIOD_S = 0.02
 
 
 class StageGroup:
@@ -36,7 +41,8 @@ class StageGroup:
         plan: what each stage runs.
 
     Raises:
-        EngineUnavailableError: from `wait_ready`, `send` and `receive`, when a stage has ended.
+        EngineUnavailableError: from `start`, `send` and `receive`, when a stage has ended; at once
+            where the folder for temporary files is no place for sockets.
     """
 
     def __init__(self, plan: PipelinePlan) -> None:
@@ -44,10 +50,17 @@ class StageGroup:
         # Only this user may enter, so only it can talk to the stages' sockets.
         self._folder = Path(tempfile.mkdtemp(prefix="pserve-"))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._commands = [
-            self._bind(zmq.PUSH, f"commands-{index}") for index in range(plan.num_stages)
-        ]
-        self._reports = self._bind(zmq.PULL, "reports")
+        try:
+            self._commands = [
+                self._bind(zmq.PUSH, f"commands-{index}") for index in range(plan.num_stages)
+            ]
+            self._reports = self._bind(zmq.PULL, "reports")
+        except zmq.ZMQError as error:
+            self._close_sockets()
+            raise EngineUnavailableError(
+                f"cannot make sockets in {self._folder}: {error}; "
+                "set TMPDIR to a short path on a local disk"
+            ) from error
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -57,6 +70,7 @@ class StageGroup:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._are_ready = False
         self._next_check_s = 0.0
 
     def __enter__(self) -> Self:
@@ -92,12 +106,17 @@ class StageGroup:
                         on_ready(report)
                     case FailureReport():
                         raise EngineUnavailableError(report.text)
+        self._are_ready = True
 
     def send(self, command: StepCommand) -> None:
         """Hand a micro-batch to every stage; returns at once."""
         message = self._encoder.encode(command)
-        for socket in self._commands:
-            socket.send(message)
+        for stage_index, socket in enumerate(self._commands):
+            try:
+                socket.send(message, zmq.DONTWAIT)
+            except zmq.Again:  # nobody is at the other end; waiting would be for ever
+                self._raise_for_ended(_CAUSE_TIMEOUT_S)
+                raise EngineUnavailableError(f"stage {stage_index} takes no commands") from None
 
     def receive(self, timeout_s: float) -> list[StageReport]:
         """Return reports that are there, or wait for one, for `wake`, or for `timeout_s`."""
@@ -108,7 +127,9 @@ class StageGroup:
         if self._reports in ready:
             while self._reports.poll(0):
                 reports.append(self._decoder.decode(self._reports.recv()))
-        if not reports:
+        if any(isinstance(report, FailureReport) for report in reports):
+            self._raise_for_ended(_CAUSE_TIMEOUT_S, only_killed=True)
+        elif not reports:
             self._check_processes()
         return reports
 
@@ -119,23 +140,41 @@ class StageGroup:
         except BlockingIOError:
             return  # the pipe is full of wakes that were not read yet: one is enough
 
+    def kill(self) -> None:
+        """Make `stop`, if it waits for the stages, wait no longer; fit for a signal handler."""
+        for process in self._processes:
+            process.kill()
+
     def stop(self) -> None:
         """End the stages: ask, then kill; remove what was left on disk."""
         if self._context.closed:
             return
+        try:
+            if self._are_ready:
+                self._ask_to_stop()
+                self._wait_ended(_STOP_TIMEOUT_S)
+        finally:
+            self.kill()
+            for process in self._processes:
+                process.wait()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._close_sockets()
+
+    def _ask_to_stop(self) -> None:
         message = self._encoder.encode(StopCommand())
         for socket in self._commands:
-            socket.send(message)
-        deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+            with contextlib.suppress(zmq.Again):  # this stage is gone already
+                socket.send(message, zmq.DONTWAIT)
+
+    def _wait_ended(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
         for process in self._processes:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the caller kills it
                 process.wait(max(0.0, deadline_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+
+    def _close_sockets(self) -> None:
         self._context.destroy(linger=0)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _bind(self, kind: int, name: str) -> zmq.Socket[bytes]:
@@ -162,22 +201,39 @@ class StageGroup:
             num_threads=plan.threads_per_stage,
             command_address=self._address(f"commands-{stage_index}"),
             report_address=self._address("reports"),
-            rendezvous=str(self._folder / "rendezvous"),
+            shared_folder=str(self._folder),
             server_pid=os.getpid(),
         )
         command = [sys.executable, "-m", "pipelineserve_engine.worker"]
-        return subprocess.Popen([*command, msgspec.json.encode(settings).decode()])
+        # In a group of its own, where a terminal's Ctrl-C does not reach it: the server decides
+        # when its stages end.
+        return subprocess.Popen([*command, msgspec.json.encode(settings).decode()], process_group=0)
 
     def _check_processes(self) -> None:
         now_s = time.monotonic()
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + _CHECK_PERIOD_S
-        for stage_index, process in enumerate(self._processes):
-            code = process.poll()
-            if code is not None:
-                how = f"signal {-code}" if code < 0 else f"exit status {code}"
-                raise EngineUnavailableError(f"stage {stage_index} ended with {how}")
+        self._raise_for_ended()
+
+    def _raise_for_ended(self, timeout_s: float = 0.0, *, only_killed: bool = False) -> None:
+        """Name the stage that has ended, or, to find the cause of a failure, was killed."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            for stage_index, process in enumerate(self._processes):
+                code = process.poll()
+                if code is not None and (code < 0 or not only_killed):
+                    raise EngineUnavailableError(f"stage {stage_index} ended with {_how(code)}")
+            if time.monotonic() >= deadline_s:
+                return
+            time.sleep(_CAUSE_PERIOD_S)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+    return f"signal {-code} ({signal.Signals(-code).name}{hint})"
 
 
 def _drain(descriptor: int) -> None:

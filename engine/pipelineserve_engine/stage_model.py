@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from pipelineserve.errors import ModelUnavailableError
 from pipelineserve_engine.attention import (
     PAGED_ATTENTION,
     KvCache,
@@ -153,5 +154,8 @@ def _assign(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
     owner = module.get_submodule(".".join(path))
     expected = getattr(owner, leaf).shape
     if tensor.shape != expected:
-        raise ValueError(f"{name}: expected shape {tuple(expected)}, got {tuple(tensor.shape)}")
+        raise ModelUnavailableError(
+            f"{name}: expected shape {tuple(expected)}, got {tuple(tensor.shape)}; "
+            "is config.json from the same model as the safetensors files?"
+        )
     setattr(owner, leaf, nn.Parameter(tensor, requires_grad=False))

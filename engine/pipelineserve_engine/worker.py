@@ -4,11 +4,15 @@ Run as `python -m pipelineserve_engine.worker SETTINGS`, SETTINGS being JSON of 
 """
 
 import os
+import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -27,7 +31,8 @@ from pipelineserve_engine.stage_model import StageModel, StageShape
 from pipelineserve_engine.stage_runner import StageRunner
 from pipelineserve_engine.transport import DistributedTransport, NoTransport, Transport
 
-_ORPHAN_CHECK_MS = 1000
+_RENDEZVOUS_FILE = "rendezvous"
+_ORPHAN_CHECK_PERIOD_S = 1.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +51,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         num_threads: torch's threads in this process.
         command_address: ZeroMQ address to pull commands from.
         report_address: ZeroMQ address to push reports to.
-        rendezvous: file through which the stages find each other.
+        shared_folder: holds the sockets, and the file through which the stages find each other;
+            removed by stages that outlive the server.
         server_pid: the worker ends when this is no longer its parent.
     """
 
@@ -62,7 +68,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_threads: int
     command_address: str
     report_address: str
-    rendezvous: str
+    shared_folder: str
     server_pid: int
 
 
@@ -80,7 +86,7 @@ class Worker:
         self._is_last = settings.stage_index == settings.num_stages - 1
 
     def run(self) -> None:
-        """Load, report ready, then run commands until told to stop or orphaned."""
+        """Load, report ready, then run commands until told to stop."""
         model = StageModel(Path(self._settings.model_folder), self._stage_shape())
         runner = StageRunner(model, self._settings.block_tokens)
         transport = self._join(model.hidden_size, model.shape.dtype)
@@ -117,17 +123,13 @@ class Worker:
         return DistributedTransport(
             stage_index=self._settings.stage_index,
             num_stages=self._settings.num_stages,
-            rendezvous=Path(self._settings.rendezvous),
+            rendezvous=Path(self._settings.shared_folder) / _RENDEZVOUS_FILE,
             hidden_size=hidden_size,
             dtype=dtype,
             num_slots=self._settings.num_slots,
         )
 
-    def _next_command(self) -> StageCommand | None:
-        """The next command; None when the server is gone."""
-        while not self._commands.poll(_ORPHAN_CHECK_MS):
-            if os.getppid() != self._settings.server_pid:
-                return None
+    def _next_command(self) -> StageCommand:
         return self._decoder.decode(self._commands.recv())
 
     def _step(self, command: StepCommand, runner: StageRunner, transport: Transport) -> None:
@@ -152,12 +154,33 @@ class Worker:
         self._reports.send(msgspec.msgpack.encode(report))
 
 
+def follow_server(server_pid: int, on_gone: Callable[[], None]) -> None:
+    """Call `on_gone`, from a thread, once `server_pid` is no longer the parent.
+
+    A thread, because the stage may be waiting for a neighbour that is gone as well.
+    """
+
+    def watch() -> None:
+        while os.getppid() == server_pid:
+            time.sleep(_ORPHAN_CHECK_PERIOD_S)
+        on_gone()
+
+    threading.Thread(target=watch, name="follow-server", daemon=True).start()
+
+
+def _end_as_orphan(shared_folder: Path) -> NoReturn:
+    """End at once: nobody is left to report to, or to clean up."""
+    shutil.rmtree(shared_folder, ignore_errors=True)
+    os._exit(1)
+
+
 def main() -> int:
     """Run the worker of the settings in the first argument; 0 after an orderly end."""
     # Ctrl-C reaches the whole process group; the server decides when its stages end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
+    follow_server(settings.server_pid, lambda: _end_as_orphan(Path(settings.shared_folder)))
     torch.set_num_threads(settings.num_threads)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     worker = Worker(settings, context)
@@ -166,8 +189,10 @@ def main() -> int:
     except PipelineServeError as error:
         worker.report_failure(str(error))
         return 1
-    except Exception:  # noqa: BLE001 - the server must learn of every end of a stage
-        worker.report_failure(traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 - the server must learn of every end of a stage
+        # The trace is for the log; clients are told the rest.
+        traceback.print_exc()
+        worker.report_failure(f"{type(error).__name__}: {error}")
         return 1
     finally:
         context.destroy(linger=1000)

@@ -27,7 +27,7 @@ from pipelineserve.api.placement import (
     ResourcesSpec,
     StageResources,
 )
-from pipelineserve.api.resource import API_VERSION, KIND, Metadata, PipelineServe
+from pipelineserve.api.custom_resource import API_VERSION, KIND, Metadata, PipelineServe
 from pipelineserve.api.rules import RULES, Rule
 from pipelineserve.api.spec import PipelineServeSpec
 from pipelineserve.api.targets import (

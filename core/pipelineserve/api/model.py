@@ -52,7 +52,6 @@ class ModelSpec(ApiModel):
 
     uri: Annotated[
         str,
-        AfterValidator(_is_model_uri),
         Field(
             min_length=1,
             max_length=1024,
@@ -62,6 +61,7 @@ class ModelSpec(ApiModel):
             ),
             examples=["hf://Qwen/Qwen2.5-32B-Instruct"],
         ),
+        AfterValidator(_is_model_uri),
     ]
     revision: Annotated[
         str | None,

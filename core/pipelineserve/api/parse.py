@@ -8,12 +8,13 @@ from pydantic import ValidationError
 
 from pipelineserve.api.documents import Document, read_documents
 from pipelineserve.api.faults import described, explain
-from pipelineserve.api.resource import API_VERSION, KIND, PipelineServe
+from pipelineserve.api.custom_resource import API_VERSION, KIND, PipelineServe
 from pipelineserve.api.rules import broken_rules
 from pipelineserve.api.spec import CONTRADICTION
 from pipelineserve.errors import Fault, InvalidInputError
 
 MAX_FAULTS = 100
+_HEADER_ADVICE = f"only resources of kind {KIND} are read here"
 # Written by the API server, so that the output of `kubectl get -o yaml` can be read back.
 _SERVER_METADATA = frozenset(
     {
@@ -79,7 +80,7 @@ def resource_from_document(document: object, source: str) -> PipelineServe:
 def _checked(
     document: object, earlier: Iterable[Fault]
 ) -> tuple[PipelineServe | None, tuple[Fault, ...]]:
-    """The resource, or None beside the faults; `earlier` are faults found before."""
+    """The resource if its fields are valid, and all faults with the `earlier` ones first."""
     earlier = tuple(earlier)
     if not isinstance(document, Mapping):
         expected = "expected a mapping with apiVersion, kind, metadata and spec"
@@ -89,18 +90,16 @@ def _checked(
         return None, (*earlier, *faults)
     own = _without_server_fields(document)
     try:
-        text = json.dumps(own, allow_nan=False)
+        text = json.dumps(own, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return None, (
-            *earlier,
-            Fault("", f"expected a JSON document ({error}); write plain values"),
-        )
+        message = f"expected a JSON document ({error}); write plain values"
+        return None, (*earlier, Fault("", message))
     resource, faults = _validated(own, text, earlier)
-    return (None if earlier else resource), (*earlier, *faults)
+    return resource, (*earlier, *faults)
 
 
 def _validated(
-    document: Mapping[str, Any], text: str, earlier: tuple[Fault, ...]
+    document: Mapping[str, Any], text: bytes, earlier: tuple[Fault, ...]
 ) -> tuple[PipelineServe | None, tuple[Fault, ...]]:
     try:
         return PipelineServe.model_validate_json(text, by_alias=True, by_name=False), ()
@@ -117,9 +116,6 @@ def _header_faults(document: Mapping[str, Any]) -> tuple[Fault, ...]:
         for name, expected in (("apiVersion", API_VERSION), ("kind", KIND))
         if document.get(name) != expected
     )
-
-
-_HEADER_ADVICE = f"only resources of kind {KIND} are read here"
 
 
 def _without_server_fields(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`spec` of the custom resource: what the user wants."""
 
 import datetime as dt
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -39,6 +39,11 @@ def _is_instant(text: str) -> str:
     except ValueError as error:
         raise expectation(f'expected {RFC_3339.meaning}, got "{text}"') from error
     return text
+
+
+Instant: TypeAlias = Annotated[
+    str, Field(max_length=40, pattern=RFC_3339.regex), AfterValidator(_is_instant)
+]
 
 
 class PipelineServeSpec(ApiModel):
@@ -91,11 +96,8 @@ class PipelineServeSpec(ApiModel):
         RecoverySpec, Field(description="Live: how often a failing group is started anew.")
     ] = RecoverySpec()
     restart_time: Annotated[
-        str | None,
-        AfterValidator(_is_instant),
+        Instant | None,
         Field(
-            max_length=40,
-            pattern=RFC_3339.regex,
             description=(
                 "Rolls: a time of RFC 3339; another one restarts every group, one after the other, "
                 "and resets the recovery budget."

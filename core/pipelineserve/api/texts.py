@@ -59,7 +59,7 @@ INTERVAL = TextPattern(
     r"^[1-9][0-9]{0,4}(ms|s|m)$", "an interval in Prometheus' spelling such as 15s or 1m"
 )
 RFC_3339 = TextPattern(
-    r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$",
+    r"^[0-9]{4}(-[0-9]{2}){2}[Tt][0-9]{2}(:[0-9]{2}){2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
     "a time of RFC 3339 in quotes such as 2026-12-01T00:00:00Z",
 )
 

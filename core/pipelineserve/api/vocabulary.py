@@ -87,22 +87,22 @@ Quantity: TypeAlias = Annotated[
     ),
 ]
 QuantityMap: TypeAlias = Annotated[
-    dict[str, Quantity], AfterValidator(_with_qualified_keys), Field(max_length=16)
+    dict[str, Quantity], Field(max_length=16), AfterValidator(_with_qualified_keys)
 ]
 LabelMap: TypeAlias = Annotated[
     dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE.regex)]],
-    AfterValidator(_with_qualified_keys),
     Field(max_length=64),
+    AfterValidator(_with_qualified_keys),
 ]
 AnnotationMap: TypeAlias = Annotated[
     dict[str, Annotated[str, Field(max_length=4096)]],
-    AfterValidator(_with_qualified_keys),
     Field(max_length=64),
+    AfterValidator(_with_qualified_keys),
 ]
 JsonObject: TypeAlias = Annotated[
     dict[str, JsonValue],
-    AfterValidator(_of_bounded_size),
     Field(max_length=64, json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+    AfterValidator(_of_bounded_size),
 ]
 """A structure of Kubernetes that is passed on as it is; the API server checks it."""
 ChunkSize: TypeAlias = Annotated[int, Field(ge=1, le=131072)]

@@ -132,7 +132,11 @@ class Scheduler:
         chunk = self.chunk_policy.decide(view)
         max_decodes = min(self.assignment.decide(view).max_decodes, chunk.chunk_tokens)
         pieces = self._compose(max_decodes, chunk, now_s)
-        while not pieces and self._is_stuck():
+        # Each round gives pieces or leaves one running request less. Bounded all the same: a fault in
+        # the count of blocks must not spin the caller's only thread for ever.
+        for _ in range(len(self._live)):
+            if pieces or not self._is_stuck():
+                break
             self._preempt(self._most_junior(self._running()))
             pieces = self._compose(max_decodes, chunk, now_s)
         if not pieces:

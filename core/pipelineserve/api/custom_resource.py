@@ -92,7 +92,10 @@ class PipelineServe(ApiModel):
         return self.spec.model.served_name or self.metadata.name
 
     def to_document(self) -> dict[str, JsonValue]:
-        """The resource as a JSON document, defaults written out; it parses to the same resource."""
+        """The resource as a JSON document, defaults written out; it parses to the same resource.
+
+        Write it as JSON: some YAML writers leave texts bare that others read as numbers (1e3).
+        """
         document: dict[str, JsonValue] = self.model_dump(
             mode="json", by_alias=True, exclude_none=True
         )

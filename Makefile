@@ -1,0 +1,61 @@
+# Every target says in one line what it does (`## `); `make help` prints these lines.
+#
+# `check` and `test` divide the work so that a machine that runs both does nothing slow twice: `check`
+# is everything that takes seconds (static checks, generated files, unit and architecture tests) and
+# is meant for each edit; `test` is the whole suite, end-to-end tests on real stage processes included.
+
+VENV ?= .venv
+PYTHON ?= python3
+PY := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help env check test test-unit format format-check lint types imports verify generate demo bench sizes clean
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+
+env: ## Make or update the Python environment in .venv; instant when it is up to date.
+	@$(PYTHON) tools/bootstrap.py --venv $(VENV)
+
+check: format-check lint types imports verify test-unit ## All that takes seconds: static checks, generated files, unit tests.
+
+test: env ## The whole test suite; PYTEST_ARGS="-k name" passes through.
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+test-unit: env ## Unit and architecture tests only.
+	$(PY) -m pytest tests/unit tests/architecture $(PYTEST_ARGS)
+
+format: env ## Format the code and sort the imports.
+	$(PY) -m ruff check --select I --fix .
+	$(PY) -m ruff format .
+
+format-check: env ## Say which files `make format` would change.
+	$(PY) -m ruff format --check .
+
+lint: env ## Lint with ruff.
+	$(PY) -m ruff check .
+
+types: env ## Check the types with mypy, strictly.
+	$(PY) -m mypy
+
+imports: env ## Check who imports whom against the contracts in pyproject.toml.
+	$(VENV)/bin/lint-imports
+
+verify: env ## Fail if a generated file differs from what its source says now.
+	$(PY) -m tools.generate --check
+
+generate: env ## Write the generated files anew.
+	$(PY) -m tools.generate
+
+demo: env ## Serve a small model on this machine and send it requests; DEMO_ARGS=--exit stops afterwards.
+	$(VENV)/bin/pserve local up -f examples/quickstart.yaml --demo $(DEMO_ARGS)
+
+bench: env ## Measure the engine on this machine; BENCH_ARGS passes through.
+	$(PY) bench/engine.py $(BENCH_ARGS)
+
+sizes: env ## Report how long files and functions are; a report, not a gate.
+	$(PY) -m tools.sizes
+
+clean: ## Remove caches and build output; the environment stays (`rm -r .venv` removes it).
+	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find bench cli core engine tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,120 @@
+"""The requirement tables in pyproject.toml say what the code imports, and the pins hold it."""
+
+import ast
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tools.distributions import closure, declared, is_third_party, names, providers
+from tools.sources import ROOT, imported_names, package_folders, read_pyproject, source_files
+
+EXTRA_OF_FOLDER = {"core": None, "engine": "engine", "cli": "cli"}
+
+# Public parts of a declared distribution that are distributions of their own.
+COMES_WITH = {"pydantic-core": "pydantic", "starlette": "fastapi"}
+# Declared although no import names them, each with its user.
+USED_WITHOUT_IMPORT = {
+    "import-linter": "make imports",
+    "mypy": "make types",
+    "pytest-randomly": "a plugin of pytest",
+    "pytest-timeout": "a plugin of pytest",
+    "ruff": "make lint, make format",
+    "types-pyyaml": "types for mypy",
+}
+# The CPU build of torch has none of these; they come with the CUDA build, pinned by torch itself.
+CUDA_PREFIXES = ("nvidia-", "cuda-", "triton")
+
+
+def own_names() -> set[str]:
+    packages = {folder.name for folder in package_folders()}
+    support = {path.stem for path in (ROOT / "tests" / "support").iterdir()}
+    return packages | support | {"tools", "bench"}
+
+
+def third_party_imports(*folders: str) -> set[str]:
+    found: set[str] = set()
+    for path in source_files(*folders):
+        found |= {name.partition(".")[0] for name in imported_names(ast.parse(path.read_text()))}
+    return {name for name in found if is_third_party(name, own_names())}
+
+
+def allowed(extra: str | None) -> frozenset[str]:
+    pyproject = read_pyproject()
+    wanted = names(declared(pyproject, None))
+    if extra is not None:
+        wanted |= names(declared(pyproject, extra))
+    return wanted | {part for part, whole in COMES_WITH.items() if whole in wanted}
+
+
+def undeclared(imports: set[str], distributions: frozenset[str]) -> set[str]:
+    return {name for name in imports if not providers(name) & distributions}
+
+
+def imported_distributions(*folders: str) -> set[str]:
+    return {name for found in third_party_imports(*folders) for name in providers(found)}
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def everything_needed() -> frozenset[str]:
+    pyproject = read_pyproject()
+    extras = (None, *pyproject["project"]["optional-dependencies"])
+    needed = [line for extra in extras for line in declared(pyproject, extra)]
+    return closure([*needed, *map(Requirement, pyproject["build-system"]["requires"])])
+
+
+def test_every_component_folder_has_its_extra() -> None:
+    assert set(EXTRA_OF_FOLDER) == {folder.parent.name for folder in package_folders()}
+
+
+@pytest.mark.parametrize(("folder", "extra"), EXTRA_OF_FOLDER.items())
+def test_component_imports_only_what_its_extra_declares(folder: str, extra: str | None) -> None:
+    assert undeclared(third_party_imports(folder), allowed(extra)) == set()
+
+
+def test_tests_and_tools_import_only_what_some_extra_declares() -> None:
+    extras = read_pyproject()["project"]["optional-dependencies"]
+    everything = frozenset().union(*(allowed(extra) for extra in extras))
+    assert undeclared(third_party_imports("tests", "tools", "bench"), everything) == set()
+
+
+def test_an_undeclared_import_is_found() -> None:
+    assert undeclared({"torch", "yaml"}, allowed(None)) == {"torch"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "folders"),
+    [
+        (None, ("core", "engine", "cli")),
+        ("engine", ("engine",)),
+        ("cli", ("cli",)),
+        ("dev", ("tests", "tools", "bench")),
+    ],
+)
+def test_every_declared_requirement_is_used(extra: str | None, folders: tuple[str, ...]) -> None:
+    unused = names(declared(read_pyproject(), extra)) - imported_distributions(*folders)
+    assert unused - set(USED_WITHOUT_IMPORT) == set()
+
+
+def test_no_exception_outlives_its_reason() -> None:
+    imported = imported_distributions("core", "engine", "cli", "tests", "tools", "bench")
+    assert imported & set(USED_WITHOUT_IMPORT) == set()
+    assert set(USED_WITHOUT_IMPORT) <= everything_needed()
+
+
+def test_everything_needed_is_pinned_to_the_version_installed() -> None:
+    needed = {name for name in everything_needed() if not name.startswith(CUDA_PREFIXES)}
+    installed = {name: metadata.version(name).partition("+")[0] for name in needed}
+    assert {name: pins().get(name) for name in needed} == installed
+
+
+@pytest.mark.parametrize("path", [ROOT / "constraints.txt"], ids=["constraints.txt"])
+def test_pins_name_versions_only(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if "://" in line or line.count("==") != 1 or "+" in line] == []

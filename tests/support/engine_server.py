@@ -1,0 +1,201 @@
+"""The engine's server as a real process, on a free port and with a temporary folder of its own."""
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from pipelineserve.metrics import Metric
+
+NAME = "org/served"
+# Generous: a bound for tests that would otherwise hang, never something that is measured.
+PATIENCE_S = 120.0
+_POLL_PERIOD_S = 0.02
+
+
+class EngineServer:
+    """One `python -m pipelineserve_engine.server`; killed with its stages if the block leaves it.
+
+    Attributes:
+        lines: what it has written to stderr.
+    """
+
+    def __init__(self, model_folder: Path, *flags: str, port: int = 0) -> None:
+        self._command = [
+            *(sys.executable, "-m", "pipelineserve_engine.server"),
+            *(f"--model-folder={model_folder}", f"--served-name={NAME}", f"--port={port}"),
+            *("--threads-per-stage=1", *flags),
+        ]
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._has_ended_output = False
+
+    def __enter__(self) -> Self:
+        # Of its own, so that what stays behind is this server's; short, since sockets live in it.
+        self.temporary_folder = Path(tempfile.mkdtemp(prefix="e2e-"))
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.temporary_folder)},
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Kill what is left of it."""
+        self._process.kill()
+        self._process.wait()
+        for pid in filter(_is_stage, self.stage_pids):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._reader.join()
+        shutil.rmtree(self.temporary_folder, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """Of the server; its stages have others."""
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        """Where it listens, from its log."""
+        return int(self._logged(rf"serving {NAME} on http://127\.0\.0\.1:(\d+)"))
+
+    @property
+    def stage_pids(self) -> tuple[int, ...]:
+        """Of the stages that are ready, by stage index."""
+        pattern = re.compile(r"stage (\d+) ready: pid (\d+)")
+        found = [match for line in list(self.lines) if (match := pattern.search(line))]
+        return tuple(int(match[2]) for match in sorted(found, key=lambda match: int(match[1])))
+
+    @property
+    def url(self) -> str:
+        """Base of its API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """All that it has written to stderr."""
+        return "\n".join(self.lines)
+
+    def wait_serving(self) -> Self:
+        """Return when it takes requests; fail if it ends instead."""
+        self.wait_for_line("serving ")
+        return self
+
+    def wait_for_line(self, part: str) -> None:
+        """Return when a line with this part was written."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        with self._news:
+            while not any(part in line for line in self.lines):
+                assert not self._has_ended_output, f"ended without {part!r}:\n{self.log}"
+                assert self._news.wait(deadline_s - time.monotonic()), f"no {part!r}:\n{self.log}"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the server, not its stages, a signal."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Exit status of the server, once it has ended and all of its output is read."""
+        code = self._process.wait(PATIENCE_S)
+        self._reader.join()
+        return code
+
+    def metrics(self) -> "Samples":
+        """The metrics now."""
+        return Samples(httpx.get(f"{self.url}/metrics", timeout=PATIENCE_S).text)
+
+    def wait_metrics(self, is_reached: Callable[["Samples"], bool]) -> "Samples":
+        """The first metrics that are as wanted; they follow the requests with a short delay."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not is_reached(samples := self.metrics()):
+            assert time.monotonic() < deadline_s, f"never reached; last:\n{samples.text}"
+            time.sleep(_POLL_PERIOD_S)
+        return samples
+
+    def _logged(self, pattern: str) -> str:
+        match = re.search(pattern, self.log)
+        assert match, f"no {pattern!r} in:\n{self.log}"
+        return match[1]
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            for line in stream:
+                with self._news:
+                    self.lines.append(line.rstrip())
+                    self._news.notify_all()
+        with self._news:
+            self._has_ended_output = True
+            self._news.notify_all()
+
+
+class Samples:
+    """One reading of `/metrics`; what has never been counted reads 0."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._values = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, metric: Metric, **labels: str) -> float:
+        """Of a counter or gauge."""
+        return self._values.get((metric.name, *sorted(labels.items())), 0.0)
+
+    def count(self, metric: Metric, **labels: str) -> float:
+        """How many values a histogram holds."""
+        return self._values.get((f"{metric.name}_count", *sorted(labels.items())), 0.0)
+
+    def total(self, metric: Metric, **labels: str) -> float:
+        """Sum of a histogram's values."""
+        return self._values.get((f"{metric.name}_sum", *sorted(labels.items())), 0.0)
+
+
+def _is_stage(pid: int) -> bool:
+    try:
+        return b"pipelineserve_engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return False
+
+
+def has_ended(pid: int, timeout_s: float = 0.0) -> bool:
+    """Whether this process has ended, or does so in time; it may be anyone's child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+
+
+def all_have_ended(pids: Sequence[int]) -> bool:
+    """Whether all of these processes end within the tests' patience."""
+    return all(has_ended(pid, PATIENCE_S) for pid in pids)

@@ -1,0 +1,115 @@
+"""What must hold of a scheduler after every call, counted anew from its own objects."""
+
+from collections import Counter
+
+from pipelineserve.scheduler.messages import Census
+from pipelineserve.scheduler.requests import FinishReason, Request, RequestState
+from pipelineserve.scheduler.scheduler import Scheduler
+from scheduling import Pipeline, Tracked, output_alone
+
+
+def check_running(pipeline: Pipeline) -> None:
+    """Check all that must hold between any two calls."""
+    check_census(pipeline)
+    check_states(pipeline)
+    check_blocks(pipeline.scheduler)
+    check_views(pipeline)
+
+
+def check_drained(pipeline: Pipeline) -> None:
+    """Check a pipeline in which nothing is live: all blocks are back, all requests ended right."""
+    check_running(pipeline)
+    pool = pipeline.scheduler.kv.pool
+    assert pool.num_free == pool.num_blocks
+    assert not pipeline.scheduler.has_work
+    for tracked in pipeline.accepted:
+        check_end(tracked)
+
+
+def check_census(pipeline: Pipeline) -> None:
+    ends = Counter(t.record.finish for t in pipeline.accepted if t.record is not None)
+    census = pipeline.scheduler.census()
+    assert census.is_conserved
+    assert census == Census(
+        arrived=len(pipeline.accepted) + len(pipeline.rejected),
+        rejected=len(pipeline.rejected),
+        waiting=census.waiting,
+        running=len(pipeline.live) - census.waiting,
+        finished=ends[FinishReason.STOP] + ends[FinishReason.LENGTH],
+        cancelled=ends[FinishReason.CANCELLED],
+        failed=ends[FinishReason.ERROR],
+    )
+
+
+def holders(scheduler: Scheduler) -> set[Request]:
+    """Requests that may list blocks: live ones, and ended ones that a micro-batch still carries."""
+    carried = {request for _, requests in scheduler._in_flight.values() for request in requests}
+    return carried | set(scheduler._live.values())
+
+
+def check_states(pipeline: Pipeline) -> None:
+    """Every live request stands in exactly the one place that its state says."""
+    scheduler = pipeline.scheduler
+    carried = Counter(r for _, requests in scheduler._in_flight.values() for r in requests)
+    waiting = list(scheduler._waiting)
+    assert set(scheduler._live) == set(pipeline.live)
+    assert len(waiting) == len(set(waiting)) == len(scheduler._waiting)
+    for request in holders(scheduler):
+        assert request.num_in_flight == carried[request]
+        is_live = request.state is not RequestState.ENDED
+        assert is_live == (scheduler._live.get(request.request_id) is request)
+        is_waiting = request.state is RequestState.WAITING
+        assert (request in waiting) == is_waiting
+        assert not is_waiting or not (request.block_ids or request.num_in_flight)
+        is_prefilling = request.state is RequestState.PREFILLING
+        assert (scheduler._prefilling.get(request.request_id) is request) == is_prefilling
+        is_ready = request.state is RequestState.DECODING and request.num_remaining == 1
+        assert (scheduler._ready.get(request.request_id) is request) == is_ready
+    running = [r for r in scheduler._live.values() if r.state is not RequestState.WAITING]
+    assert len(running) <= pipeline.settings.max_running_requests
+
+
+def check_blocks(scheduler: Scheduler) -> None:
+    """Each block's references are those who list it; it is free or taken, never both."""
+    pool = scheduler.kv.pool
+    listed = Counter(block_id for r in holders(scheduler) for block_id in r.block_ids)
+    for request in holders(scheduler):
+        assert len(request.block_ids) == len(set(request.block_ids))
+    for block_id in range(pool.num_blocks):
+        assert pool.num_references(block_id) == listed[block_id]
+        is_known = pool._digests[block_id] is not None
+        assert (block_id in pool._blank) == (not listed[block_id] and not is_known)
+        assert (block_id in pool._cached) == (not listed[block_id] and is_known)
+    assert pool.num_free + len(listed) == pool.num_blocks
+    for digest, block_id in pool._by_digest.items():
+        assert pool._digests[block_id] == digest
+
+
+def check_views(pipeline: Pipeline) -> None:
+    """The aggregates that policies see are what a count over all requests gives."""
+    scheduler = pipeline.scheduler
+    view = scheduler.view(0, pipeline.now_s)
+    states = Counter(request.state for request in scheduler._live.values())
+    assert view.num_waiting == states[RequestState.WAITING]
+    assert view.num_prefilling == states[RequestState.PREFILLING]
+    assert view.num_decoding == states[RequestState.DECODING]
+    assert view.num_ready_decodes == len(scheduler._ready)
+    assert view.waiting_tokens == sum(len(request.token_ids) for request in scheduler._waiting)
+
+
+def check_end(tracked: Tracked) -> None:
+    """One record, and the output that the request gives when it runs alone."""
+    output, finish = output_alone(tracked.new, tracked.max_output_tokens)
+    record = tracked.record
+    assert record is not None
+    assert record.num_output_tokens == len(tracked.output)
+    assert record.num_prompt_tokens == len(tracked.new.prompt_token_ids)
+    assert record.num_cached_tokens < record.num_prompt_tokens
+    ended_by_itself = bool(tracked.emissions) and tracked.emissions[-1].record is record
+    if ended_by_itself:
+        assert (tracked.output, record.finish) == (output, finish)
+    else:
+        assert tracked.output == output[: len(tracked.output)]
+    assert [e.ttft_s is not None for e in tracked.emissions] == [
+        index == 0 for index in range(len(tracked.emissions))
+    ]

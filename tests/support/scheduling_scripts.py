@@ -1,0 +1,66 @@
+"""Long random scripts that keep every slot and block in use; one seed, one script."""
+
+from collections.abc import Callable
+from random import Random
+
+from pipelineserve.scheduler.requests import NewRequest
+from pipelineserve.scheduler.settings import SchedulerSettings
+from scheduling import VOCABULARY, Pipeline, make_request, make_settings
+
+# Prompts are cut from few stems, so that many share a prefix or are equal.
+STEMS = ((0,) * 70, (0, 1) * 35, (0, 1, 2, 3, 3, 2, 1) * 10)
+
+
+def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipeline:
+    """Keep more requests waiting than run, end some at any moment; check after every step."""
+    pipeline = Pipeline(draw_settings(random), chunk_tokens=random.randint(1, 64))
+    for index in range(150):
+        pipeline.now_s += random.random()
+        if random.random() < 0.6:
+            pipeline.submit(draw_request(random, index, pipeline.settings))
+        if pipeline.free_slots and random.random() < 0.8:
+            pipeline.launch(random.choice(pipeline.free_slots))
+        if pipeline.flights and random.random() < 0.6:
+            pipeline.complete()
+        if pipeline.live and random.random() < 0.08:
+            end_early = random.choice([pipeline.cancel, pipeline.finish])
+            end_early(random.choice(sorted(pipeline.live)))
+        if random.random() < 0.01:
+            pipeline.fail_all()
+        check(pipeline)
+    pipeline.drain()
+    return pipeline
+
+
+def draw_settings(random: Random) -> SchedulerSettings:
+    """Draw sizes with a pool that has barely room for one request, or a little more."""
+    block_tokens = random.randint(1, 8)
+    longest = random.randint(10, 60)
+    return make_settings(
+        num_slots=random.randint(1, 5),
+        num_blocks=-(-longest // block_tokens) + random.choice([0, 0, 1, 3, 10]),
+        block_tokens=block_tokens,
+        max_context_tokens=longest,
+        max_waiting_requests=random.randint(1, 10),
+        max_running_requests=random.choice([2, 5, 20]),
+    )
+
+
+def draw_request(random: Random, index: int, settings: SchedulerSettings) -> NewRequest:
+    """Draw a request that often shares a prefix with others and sometimes does not fit."""
+    num_tokens = random.randint(1, settings.max_request_tokens)
+    tail = random.choices(range(VOCABULARY), k=random.randint(0, 3))
+    return make_request(
+        f"request-{index % 20}",
+        (*random.choice(STEMS)[:num_tokens], *tail),
+        max_output_tokens=random.choice([None, 1, 5, 20]),
+        stop_token_ids=random.choice([(), (), (3,)]),
+        client_id=random.choice(["anna", "bert", "carl"]),
+        priority=random.randint(0, 2),
+    )
+
+
+def transcript(seed: int) -> str:
+    """Every micro-batch of a script, in full."""
+    pipeline = run_dense_script(Random(seed), check=lambda _: None)
+    return "\n".join(repr(micro_batch) for micro_batch in pipeline.launched)

@@ -1,0 +1,81 @@
+"""A manifest becomes the engine's flags, or a message that says what local mode cannot do."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelineserve.api import PipelineServe, parse_resource
+from pipelineserve.errors import InvalidInputError
+from pipelineserve_cli.engine_flags import engine_flags, inactive_fields
+from pipelineserve_engine.settings import EngineSettings, parse_settings
+
+QUICKSTART = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
+
+
+def a_resource(spec: str = "") -> PipelineServe:
+    text = f"""
+apiVersion: pipelineserve.dev/v1alpha1
+kind: PipelineServe
+metadata: {{name: tiny}}
+spec:
+  model: {{uri: file:///models/tiny}}
+  slo: {{ttft: {{milliseconds: 1000}}}}
+  {spec or "{}"}
+"""
+    return parse_resource(text.replace("\n  {}\n", "\n"), "test.yaml")
+
+
+def settings_of(resource: PipelineServe) -> EngineSettings:
+    return parse_settings(engine_flags(resource, Path("/models/tiny"), 8000))
+
+
+def test_the_quickstart_becomes_valid_settings_without_notes() -> None:
+    resource = parse_resource(QUICKSTART.read_text(), str(QUICKSTART))
+    settings = settings_of(resource)
+    chunking = resource.spec.effective_chunking()
+    assert settings.stages == 2
+    assert settings.served_name == "smollm2-135m"
+    assert settings.static_chunk_tokens == chunking.static_tokens
+    assert settings.max_chunk_tokens == chunking.ceiling_tokens
+    assert inactive_fields(resource) == []
+
+
+def test_layers_given_by_the_user_reach_the_engine() -> None:
+    resource = a_resource(
+        "engine: {type: Torch}\n"
+        "  parallelism: {stages: 3, layers: {mode: Manual, perStage: [9, 11, 10]}}"
+    )
+    assert settings_of(resource).layers_per_stage == "9,11,10"
+
+
+def test_the_users_own_arguments_win() -> None:
+    resource = a_resource(
+        "engine: {type: Torch, args: ['--kv-tokens=640']}\n  parallelism: {stages: 1}"
+    )
+    assert settings_of(resource).kv_tokens == 640
+
+
+def test_everything_that_local_mode_cannot_run_is_named_at_once() -> None:
+    resource = a_resource(
+        "engine: {type: SGLang}\n  parallelism: {stages: 2, tensorParallel: 2}\n  replicas: 3\n"
+        "  api: {keySecretRef: {name: key, key: apiKey}}"
+    )
+    with pytest.raises(InvalidInputError) as caught:
+        engine_flags(resource, Path("/models/tiny"), 8000)
+    assert [fault.field for fault in caught.value.faults] == [
+        "spec.engine.type",
+        "spec.replicas",
+        "spec.parallelism.tensorParallel",
+        "spec.api.keySecretRef",
+    ]
+
+
+def test_fields_without_effect_are_said() -> None:
+    resource = a_resource(
+        "engine: {type: Torch}\n  parallelism: {stages: 2}\n"
+        "  chunking: {policy: Predictive, staticTokens: 256}\n"
+        "  rebalancing: {mode: Auto}\n  queueing: {order: Triage}"
+    )
+    notes = {note.field: note.message for note in inactive_fields(resource)}
+    assert notes["spec.chunking.policy"].endswith("every micro-batch gets 256 tokens")
+    assert set(notes) == {"spec.chunking.policy", "spec.rebalancing.mode", "spec.queueing.order"}

@@ -1,0 +1,151 @@
+"""Random lives of a scheduler; whatever happens, nothing is lost, mixed up or overwritten."""
+
+from collections import Counter
+from dataclasses import asdict
+from random import Random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pipelineserve.policy.chunking import Static
+from pipelineserve.scheduler.requests import NewRequest
+from pipelineserve.scheduler.settings import SchedulerSettings
+from scheduling import VOCABULARY, Pipeline, make_request, make_settings
+from scheduling_invariants import check_drained, check_running
+from scheduling_scripts import STEMS, run_dense_script
+
+SETTINGS = st.builds(
+    make_settings,
+    num_slots=st.integers(1, 5),
+    max_chunk_tokens=st.integers(1, 64),
+    num_blocks=st.integers(1, 24),
+    block_tokens=st.integers(1, 8),
+    max_context_tokens=st.integers(2, 64),
+    max_waiting_requests=st.integers(1, 8),
+    max_running_requests=st.integers(1, 8),
+)
+REQUEST_IDS = st.sampled_from([f"request-{index}" for index in range(12)])
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> tuple[int, ...]:
+    stem = draw(st.sampled_from(STEMS))
+    tail = draw(st.lists(st.integers(0, VOCABULARY - 1), max_size=3))
+    return (*stem[: draw(st.integers(0, 66))], *tail)
+
+
+REQUESTS = st.builds(
+    make_request,
+    request_id=REQUEST_IDS,
+    prompt=prompts(),
+    max_output_tokens=st.one_of(st.none(), st.integers(0, 24)),
+    stop_token_ids=st.sets(st.integers(0, VOCABULARY - 1), max_size=1),
+    client_id=st.sampled_from(["anna", "bert", "carl"]),
+    priority=st.integers(0, 2),
+)
+
+
+class SchedulerLife(RuleBasedStateMachine):
+    """Arrivals, ends at any moment, completions in the pipeline's order, lost executors."""
+
+    @initialize(settings=SETTINGS, chunk_tokens=st.integers(1, 64))
+    def start(self, settings: SchedulerSettings, chunk_tokens: int) -> None:
+        """Draw the sizes."""
+        self.pipeline = Pipeline(settings, chunk_tokens=chunk_tokens)
+
+    @rule(new=REQUESTS)
+    def submit(self, new: NewRequest) -> None:
+        """Ask for one request."""
+        self.pipeline.submit(new)
+
+    @rule(base=REQUESTS, number=st.integers(2, 6), wait_s=st.floats(0.0, 5.0))
+    def submit_burst(self, base: NewRequest, number: int, wait_s: float) -> None:
+        """Ask for several requests with one prompt."""
+        self.pipeline.now_s += wait_s
+        for index in range(number):
+            self.pipeline.submit(
+                make_request(
+                    f"{base.request_id}-{index}",
+                    base.prompt_token_ids,
+                    max_output_tokens=base.max_output_tokens,
+                    priority=index % 2,
+                )
+            )
+
+    @precondition(lambda self: self.pipeline.free_slots)
+    @rule(data=st.data())
+    def launch(self, data: st.DataObject) -> None:
+        """Compose for any free slot."""
+        slot_index = data.draw(st.sampled_from(self.pipeline.free_slots))
+        launched = self.pipeline.launch(slot_index)
+        if launched is None and not self.pipeline.flights:
+            assert not self.pipeline.live, "nothing is in flight and nothing can be composed"
+
+    @rule()
+    def fill(self) -> None:
+        """Compose for all free slots."""
+        self.pipeline.fill()
+
+    @precondition(lambda self: self.pipeline.flights)
+    @rule(wait_s=st.floats(0.0, 1.0))
+    def complete(self, wait_s: float) -> None:
+        """Bring back the oldest micro-batch."""
+        self.pipeline.now_s += wait_s
+        self.pipeline.complete()
+
+    @rule(number=st.integers(1, 12))
+    def run(self, number: int) -> None:
+        """Let time pass under full load."""
+        for _ in range(number):
+            self.pipeline.fill()
+            if self.pipeline.flights:
+                self.pipeline.complete()
+
+    @precondition(lambda self: self.pipeline.live)
+    @rule(data=st.data(), is_cancel=st.booleans())
+    def end_early(self, data: st.DataObject, is_cancel: bool) -> None:
+        """Cancel or finish a live request."""
+        request_id = data.draw(st.sampled_from(sorted(self.pipeline.live)))
+        ended = self.pipeline.cancel(request_id) if is_cancel else self.pipeline.finish(request_id)
+        assert ended is not None
+
+    @rule(request_id=REQUEST_IDS)
+    def cancel_whoever(self, request_id: str) -> None:
+        """Cancel a name, live or not."""
+        self.pipeline.cancel(request_id)
+
+    @rule(chunk_tokens=st.integers(1, 64))
+    def change_chunk(self, chunk_tokens: int) -> None:
+        """Apply another budget from the next micro-batch on."""
+        self.pipeline.scheduler.chunk_policy = Static(chunk_tokens)
+
+    @precondition(lambda self: len(self.pipeline.launched) % 7 == 6)
+    @rule()
+    def fail_all(self) -> None:
+        """Lose the executor, now and then."""
+        self.pipeline.fail_all()
+
+    @invariant()
+    def holds(self) -> None:
+        """Check between any two calls."""
+        check_running(self.pipeline)
+
+    def teardown(self) -> None:
+        """Every request ends in the end."""
+        self.pipeline.drain()
+        check_drained(self.pipeline)
+
+
+TestSchedulerLife = SchedulerLife.TestCase
+
+
+def test_dense_scripts_reach_what_they_are_for() -> None:
+    """Hypothesis likes short scripts; these are long, and show that they reach the rare cases."""
+    reached: Counter[str] = Counter()
+    for seed in range(settings().max_examples):
+        pipeline = run_dense_script(Random(seed), check_running)
+        check_drained(pipeline)
+        reached.update(asdict(pipeline.scheduler.tally))
+    for what in ("preemptions", "cached_tokens", "rejected", "cancelled", "failed", "finished"):
+        assert reached[what] > 50, what

@@ -1,0 +1,22 @@
+"""Bounds of a scheduler."""
+
+import pytest
+
+from pipelineserve.scheduler.settings import SchedulerSettings
+from scheduling import make_settings
+
+
+@pytest.mark.parametrize("name", SchedulerSettings.__slots__)
+def test_names_the_size_that_is_below_one(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
+        make_settings(**{name: 0})
+
+
+def test_a_request_may_fill_the_context_where_the_pool_is_larger() -> None:
+    settings = make_settings(max_context_tokens=100, num_blocks=64, block_tokens=4)
+    assert settings.max_request_tokens == 100
+
+
+def test_a_request_may_fill_the_pool_where_the_context_is_larger() -> None:
+    settings = make_settings(max_context_tokens=100, num_blocks=3, block_tokens=4)
+    assert settings.max_request_tokens == 12

@@ -1,0 +1,474 @@
+"""The engine's thread: every request gets its end exactly once, whatever happens around it."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from pipelineserve import metrics
+from pipelineserve.errors import EngineUnavailableError, InvalidInputError, QueueFullError
+from pipelineserve.scheduler.requests import FinishReason
+from pipelineserve_engine.generation import GenerationRequest, TokenEvent
+from pipelineserve_engine.loop import EngineLoop
+from pipelineserve_engine.stage_messages import FailureReport, StepCommand
+from scripted_engine import ScriptedEngine, a_request, a_scripted_engine
+from scripted_executor import PATIENCE_S, ScriptedExecutor
+
+pytestmark = pytest.mark.anyio
+
+KILLED = EngineUnavailableError("stage 1 ended with signal 9")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class RunningLoop:
+    """An engine loop in its thread, with a clock that the test sets."""
+
+    engine: ScriptedEngine
+    loop: EngineLoop = field(init=False)
+    failures: list[str] = field(default_factory=list)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.loop = EngineLoop(
+            self.engine.core, self.engine.executor, self.failures.append, lambda: self.now_s
+        )
+
+    @property
+    def executor(self) -> ScriptedExecutor:
+        return self.engine.executor
+
+    async def next_command(self) -> StepCommand:
+        return await asyncio.to_thread(self.executor.next_command)
+
+    async def answer_until_done(self, num_commands: int) -> None:
+        for index in range(num_commands):
+            self.executor.answer(await self.next_command(), first_token_id=10 * (index + 1))
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.loop.stop)
+
+
+@asynccontextmanager
+async def running(engine: ScriptedEngine | None = None) -> AsyncIterator[RunningLoop]:
+    """Run until the block ends; then no request may be unaccounted for."""
+    running_loop = RunningLoop(engine or a_scripted_engine())
+    running_loop.loop.start()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield running_loop
+    finally:
+        running_loop.executor.hold(is_held=False)
+        await running_loop.stop()
+    census = running_loop.engine.core.scheduler.census()
+    assert census.is_conserved
+    assert (census.waiting, census.running) == (0, 0)
+    assert running_loop.engine.core._sampling == {}
+
+
+async def collect(loop: EngineLoop, request: GenerationRequest) -> list[TokenEvent]:
+    async with aclosing(loop.generate(request)) as events:
+        return [event async for event in events]
+
+
+async def settled(run: RunningLoop) -> None:
+    """Return once the loop has obeyed everything that was posted before: it answers in order."""
+    with pytest.raises(InvalidInputError):
+        await collect(run.loop, a_request("probe", num_prompt_tokens=0))
+
+
+# Ordinary ends
+
+
+async def test_tokens_come_in_order_and_the_last_one_says_why_it_is_the_last() -> None:
+    async with running() as run:
+        events, _ = await asyncio.gather(
+            collect(run.loop, a_request(max_output_tokens=3)), run.answer_until_done(3)
+        )
+    assert [(event.token_id, event.finish) for event in events] == [
+        (10, None),
+        (20, None),
+        (30, FinishReason.LENGTH),
+    ]
+
+
+async def test_finished_requests_send_no_cancel() -> None:
+    async with running() as run:
+        await asyncio.gather(collect(run.loop, a_request()), run.answer_until_done(3))
+        await settled(run)
+        assert run.engine.core.cancelled == []
+
+
+async def test_a_stop_token_ends_the_stream_without_being_shown() -> None:
+    async with running() as run:
+        request = a_request(max_output_tokens=9, stop_token_ids=frozenset({20}))
+        events, _ = await asyncio.gather(collect(run.loop, request), run.answer_until_done(2))
+    assert events[-1] == TokenEvent(None, FinishReason.STOP)
+    assert [event.token_id for event in events] == [10, None]
+
+
+async def test_finish_ends_the_stream_as_stopped_while_its_work_is_in_flight() -> None:
+    async with running() as run:
+        events = asyncio.create_task(collect(run.loop, a_request(max_output_tokens=9)))
+        command = await run.next_command()
+        run.loop.finish("a")
+        assert await events == [TokenEvent(None, FinishReason.STOP)]
+        run.executor.answer(command)
+        await settled(run)
+        assert run.executor.sent.empty()
+    assert run.engine.metric(metrics.REQUESTS, outcome="stop") == 1
+
+
+async def test_finishing_a_request_that_has_ended_does_nothing() -> None:
+    async with running() as run:
+        await asyncio.gather(collect(run.loop, a_request()), run.answer_until_done(3))
+        run.loop.finish("a")
+        run.loop.finish("never-seen")
+        await settled(run)
+    assert run.engine.metric(metrics.REQUESTS, outcome="length") == 1
+    assert run.engine.metric(metrics.REQUESTS, outcome="stop") == 0
+
+
+# Clients that go away
+
+
+async def test_closing_in_the_middle_cancels_once_and_nothing_more_is_sent() -> None:
+    async with running() as run:
+        events = run.loop.generate(a_request(max_output_tokens=20))
+        first = asyncio.create_task(anext(events))
+        run.executor.answer(await run.next_command())
+        assert (await first).token_id == 1
+        command = await run.next_command()
+        await events.aclose()
+        await settled(run)
+        run.executor.answer(command)
+        await settled(run)
+        assert run.engine.core.cancelled == ["a"]
+        assert run.executor.sent.empty()
+        assert run.engine.core.scheduler.kv_used_ratio == 0.0
+    assert run.engine.metric(metrics.REQUESTS, outcome="cancelled") == 1
+
+
+async def test_leaving_before_the_first_token_cancels_once() -> None:
+    async with running() as run:
+        waiting = asyncio.create_task(collect(run.loop, a_request()))
+        command = await run.next_command()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await settled(run)
+        run.executor.answer(command)
+        await settled(run)
+        assert run.engine.core.cancelled == ["a"]
+        assert run.executor.sent.empty()
+    assert run.engine.metric(metrics.TTFT, "_count") == 0
+
+
+async def test_leaving_the_queue_cancels_a_request_that_never_started() -> None:
+    async with running(a_scripted_engine(max_running_requests=1)) as run:
+        first = asyncio.create_task(collect(run.loop, a_request("a", max_output_tokens=1)))
+        command = await run.next_command()
+        queued = asyncio.create_task(collect(run.loop, a_request("b")))
+        await settled(run)
+        queued.cancel()
+        await asyncio.wait([queued])
+        await settled(run)
+        run.executor.answer(command)
+        assert len(await first) == 1
+        await settled(run)
+        assert run.executor.sent.empty()
+    assert run.engine.metric(metrics.QUEUE_WAIT, "_count") == 1
+
+
+async def test_a_generator_that_was_never_begun_asks_nothing_of_the_engine() -> None:
+    async with running() as run:
+        events = run.loop.generate(a_request())
+        await events.aclose()
+        await settled(run)
+        assert run.engine.core.cancelled == []
+    assert run.engine.core.scheduler.tally.arrived == 1  # the probe
+
+
+async def test_leaving_just_as_the_request_ends_counts_it_once() -> None:
+    async with running() as run:
+        events = run.loop.generate(a_request(max_output_tokens=2))
+        first = asyncio.create_task(anext(events))
+        run.executor.answer(await run.next_command())
+        await first
+        run.executor.answer(await run.next_command())
+        await settled(run)  # its last event is there, unread
+        await events.aclose()
+        await settled(run)
+    assert run.engine.metric(metrics.REQUESTS, outcome="length") == 1
+    assert run.engine.metric(metrics.REQUESTS, outcome="cancelled") == 0
+
+
+# Refusals
+
+
+async def test_a_full_queue_refuses_and_serves_on() -> None:
+    engine = a_scripted_engine(max_waiting_requests=1, max_running_requests=1)
+    async with running(engine) as run:
+        first = asyncio.create_task(collect(run.loop, a_request("a", max_output_tokens=1)))
+        command = await run.next_command()
+        second = asyncio.create_task(collect(run.loop, a_request("b", max_output_tokens=1)))
+        await settled(run)
+        with pytest.raises(QueueFullError, match=r"full \(1 requests\); try again later"):
+            await collect(run.loop, a_request("c"))
+        run.executor.answer(command)
+        run.executor.answer(await run.next_command())
+        assert len(await first) == len(await second) == 1
+    assert run.engine.core.cancelled == []
+
+
+@pytest.mark.parametrize(
+    ("gaps_s", "expected_s"),
+    [((), 1.0), ((0.01, 0.01), 1.0), ((9.0, 12.0), 7.0), ((500.0, 100.0), 60.0)],
+    ids=["nothing known", "faster than the floor", "as measured", "slower than the ceiling"],
+)
+async def test_retry_after_follows_recent_ends_within_bounds(
+    gaps_s: tuple[float, ...], expected_s: float
+) -> None:
+    engine = a_scripted_engine(num_slots=1, max_waiting_requests=1)
+    async with running(engine) as run:
+        occupant = asyncio.create_task(collect(run.loop, a_request("long", max_output_tokens=20)))
+        command = await run.next_command()
+        for index, gap_s in enumerate([0.0, *gaps_s] if gaps_s else []):
+            passer = asyncio.create_task(
+                collect(run.loop, a_request(f"p{index}", max_output_tokens=1))
+            )
+            await asyncio.sleep(0)
+            await settled(run)
+            run.executor.answer(command)
+            command = await run.next_command()
+            run.now_s += gap_s
+            run.executor.answer(command)
+            await passer
+            command = await run.next_command()
+        queued = asyncio.create_task(collect(run.loop, a_request("q", max_output_tokens=1)))
+        await asyncio.sleep(0)
+        await settled(run)
+        with pytest.raises(QueueFullError) as refused:
+            await collect(run.loop, a_request("r"))
+        for task in (queued, occupant):
+            task.cancel()
+        await asyncio.wait([queued, occupant])
+    assert refused.value.retry_after_s == pytest.approx(expected_s)
+
+
+async def test_idle_time_does_not_lengthen_retry_after() -> None:
+    engine = a_scripted_engine(max_waiting_requests=1, max_running_requests=1)
+    async with running(engine) as run:
+        for name in ("a", "b", "c"):
+            request = a_request(name, max_output_tokens=1)
+            await asyncio.gather(collect(run.loop, request), run.answer_until_done(1))
+        run.now_s = 3600.0
+        tasks = [asyncio.create_task(collect(run.loop, a_request("d")))]
+        await run.next_command()
+        tasks.append(asyncio.create_task(collect(run.loop, a_request("e"))))
+        await settled(run)
+        with pytest.raises(QueueFullError) as refused:
+            await collect(run.loop, a_request("f"))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert refused.value.retry_after_s == 1.0
+
+
+async def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on() -> None:
+    async with running() as run:
+        first = asyncio.create_task(collect(run.loop, a_request(max_output_tokens=1)))
+        command = await run.next_command()
+        with pytest.raises(InvalidInputError, match="request_id: a is in use"):
+            await collect(run.loop, a_request())
+        run.executor.answer(command)
+        assert len(await first) == 1
+        assert run.engine.core.cancelled == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (a_request(num_prompt_tokens=64), "prompt: expected at most 63 tokens"),
+        (a_request(num_prompt_tokens=0), "prompt: expected at least one token"),
+        (a_request(max_output_tokens=0), "max_tokens: expected at least 1"),
+    ],
+    ids=["too long", "empty", "no output"],
+)
+async def test_a_refusal_names_the_field(request_: GenerationRequest, message: str) -> None:
+    async with running() as run:
+        with pytest.raises(InvalidInputError, match=message):
+            await collect(run.loop, request_)
+    assert run.engine.metric(metrics.REQUESTS, outcome="rejected") == 1
+
+
+# The engine's own end
+
+
+async def test_a_failure_ends_every_live_request_visibly_and_is_told_once() -> None:
+    async with running(a_scripted_engine(max_running_requests=2)) as run:
+        tasks = [asyncio.create_task(collect(run.loop, a_request(name))) for name in "abcd"]
+        await run.next_command()
+        await settled(run)
+        run.executor.fail(KILLED)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(outcome) for outcome in outcomes] == [str(KILLED)] * 4
+        assert {type(outcome) for outcome in outcomes} == {EngineUnavailableError}
+        await asyncio.to_thread(run.loop._thread.join)
+        assert run.failures == [str(KILLED)]
+        status = run.loop.status()
+        assert (status.is_live, status.is_ready, status.detail) == (False, False, str(KILLED))
+    assert run.engine.metric(metrics.REQUESTS, outcome="error") == 4
+    assert run.engine.metric(metrics.REQUESTS_RUNNING) == 0
+    assert run.engine.metric(metrics.KV_USED) == 0
+
+
+async def test_tokens_that_came_before_the_failure_are_delivered_before_it() -> None:
+    async with running() as run:
+        events = run.loop.generate(a_request())
+        first = asyncio.create_task(anext(events))
+        command = await run.next_command()
+        run.executor.answer(command)
+        assert (await first).token_id == 1
+        run.executor.report(FailureReport(0, "ValueError: odd"))
+        with pytest.raises(EngineUnavailableError, match="stage 0 failed: ValueError: odd"):
+            await anext(events)
+
+
+async def test_after_a_failure_requests_are_refused_at_once_and_nothing_piles_up() -> None:
+    async with running() as run:
+        run.executor.fail(KILLED)
+        await asyncio.to_thread(run.loop._thread.join)
+        for _ in range(3):
+            with pytest.raises(EngineUnavailableError, match="stage 1 ended"):
+                await collect(run.loop, a_request())
+        run.loop.finish("a")
+        assert not run.loop._commands
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_request_hangs_when_the_loop_fails_while_they_are_posted(seed: int) -> None:
+    """Threads post as fast as they can; the failure falls anywhere among them."""
+    num_threads, num_requests = 4, 25
+    run = RunningLoop(a_scripted_engine())
+    run.loop.start()
+    barrier = threading.Barrier(num_threads + 1, timeout=PATIENCE_S)
+    outcomes: list[BaseException | list[TokenEvent]] = []
+
+    async def post_all(thread_index: int) -> None:
+        tasks = []
+        for index in range(num_requests):
+            request = a_request(f"{thread_index}-{index}")
+            tasks.append(asyncio.create_task(collect(run.loop, request)))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S):
+            outcomes.extend(await asyncio.gather(*tasks, return_exceptions=True))
+
+    def post(thread_index: int) -> None:
+        barrier.wait()
+        asyncio.run(post_all(thread_index))
+
+    threads = [threading.Thread(target=post, args=(index,)) for index in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    for _ in range(seed):
+        run.executor.wake()
+        run.loop.status()
+    run.executor.fail(KILLED)
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    assert {str(outcome) for outcome in outcomes} == {str(KILLED)}
+    assert len(outcomes) == num_threads * num_requests
+    assert run.engine.core.scheduler.census().is_conserved
+
+
+async def test_a_mistake_in_the_core_still_answers_the_request_that_hit_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as run:
+        live = asyncio.create_task(collect(run.loop, a_request("a")))
+        await run.next_command()
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError("mistake")
+
+        monkeypatch.setattr(run.engine.core, "submit", fail)
+        outcomes = await asyncio.gather(
+            live, collect(run.loop, a_request("b")), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [EngineUnavailableError] * 2
+        await asyncio.to_thread(run.loop._thread.join)
+    assert run.failures == ["internal error: ZeroDivisionError('mistake')"]
+
+
+async def test_a_core_too_broken_to_clean_up_still_answers_and_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = RunningLoop(a_scripted_engine())
+    run.loop.start()
+    live = asyncio.create_task(collect(run.loop, a_request("a")))
+    await run.next_command()
+
+    def fail(*_: object) -> None:
+        raise KeyError("a")
+
+    monkeypatch.setattr(run.engine.core, "fail_all", fail)
+    run.executor.fail(KILLED)
+    with pytest.raises(EngineUnavailableError, match="stage 1 ended"):
+        await live
+    await asyncio.to_thread(run.loop._thread.join)
+    assert run.failures == [str(KILLED)]
+
+
+async def test_stopping_ends_live_requests_and_is_no_failure() -> None:
+    async with running() as run:
+        tasks = [asyncio.create_task(collect(run.loop, a_request(name))) for name in "ab"]
+        await run.next_command()
+        await run.stop()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {str(outcome) for outcome in outcomes} == {
+            "the engine is stopping; try again later"
+        }
+        assert run.failures == []
+        assert not run.loop.status().is_live
+        with pytest.raises(EngineUnavailableError, match="stopping"):
+            await collect(run.loop, a_request("c"))
+
+
+async def test_status_goes_from_serving_over_stopping_to_ended() -> None:
+    async with running() as run:
+        serving = run.loop.status()
+        await settled(run)
+        run.executor.hold(is_held=True)
+        stop = asyncio.create_task(run.stop())
+        while run.loop.status().is_ready:
+            await asyncio.sleep(0)
+        stopping = run.loop.status()
+        run.executor.hold(is_held=False)
+        await stop
+        ended = run.loop.status()
+    assert (serving.is_live, serving.is_ready) == (True, True)
+    assert (stopping.is_live, stopping.is_ready) == (True, False)
+    assert (ended.is_live, ended.is_ready) == (False, False)
+
+
+async def test_a_client_whose_event_loop_is_gone_disturbs_nobody() -> None:
+    async with running() as run:
+        gone = run.loop.generate(a_request("gone", max_output_tokens=2))
+
+        async def begin() -> None:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(anext(gone))), 0)
+
+        await asyncio.to_thread(lambda: asyncio.run(begin()))
+        stays, _ = await asyncio.gather(
+            collect(run.loop, a_request("stays", max_output_tokens=1)), run.answer_until_done(2)
+        )
+        assert len(stays) == 1
