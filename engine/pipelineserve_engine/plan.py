@@ -87,7 +87,17 @@ def _partition(settings: EngineSettings, shape: ModelShape) -> LayerPartition:
     if len(counts) != settings.stages:
         message = f"expected one entry for each of {settings.stages} stages, got {len(counts)}"
         raise InvalidInputError("the engine's settings", [Fault("layers_per_stage", message)])
-    return given_partition(counts, shape.num_layers)
+    try:
+        return given_partition(counts, shape.num_layers)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            "the engine's settings", [_as_flag_fault(fault) for fault in error.faults]
+        ) from None
+
+
+def _as_flag_fault(fault: Fault) -> Fault:
+    """The same fault under this component's own name for the field."""
+    return Fault(fault.field.replace("layersPerStage", "layers_per_stage"), fault.message)
 
 
 def _num_blocks(

@@ -150,7 +150,8 @@ class StageGroup:
         if self._context.closed:
             return
         try:
-            if self._are_ready:
+            # Loading stages read no commands, and one that lost a neighbour may hang in its link.
+            if self._are_ready and all(process.poll() is None for process in self._processes):
                 self._ask_to_stop()
                 self._wait_ended(_STOP_TIMEOUT_S)
         finally:

@@ -60,7 +60,9 @@ def check_states(pipeline: Pipeline) -> None:
         assert is_live == (scheduler._live.get(request.request_id) is request)
         is_waiting = request.state is RequestState.WAITING
         assert (request in waiting) == is_waiting
-        assert not is_waiting or not (request.block_ids or request.num_in_flight)
+        assert not is_waiting or not (
+            request.block_ids or request.num_in_flight or request.num_issued
+        )
         is_prefilling = request.state is RequestState.PREFILLING
         assert (scheduler._prefilling.get(request.request_id) is request) == is_prefilling
         is_ready = request.state is RequestState.DECODING and request.num_remaining == 1

@@ -44,6 +44,7 @@ class ScriptedExecutor:
         self._failure: Exception | None = None
         self._is_awake = False
         self._is_held = False
+        self._is_receiving = False
 
     # The test's side
 
@@ -68,10 +69,22 @@ class ScriptedExecutor:
             self._failure = error
             self._news.notify_all()
 
-    def hold(self, *, is_held: bool) -> None:
-        """Let `receive` not return, whatever happens."""
+    def hold(self) -> None:
+        """Let `receive` not return, whatever happens; wait until the engine is in it."""
         with self._news:
-            self._is_held = is_held
+            self._is_held = True
+            assert self._news.wait_for(lambda: self._is_receiving, PATIENCE_S)
+            self._is_awake = False
+
+    def wait_woken(self) -> None:
+        """Wait until the engine, which is held, was woken."""
+        with self._news:
+            assert self._news.wait_for(lambda: self._is_awake, PATIENCE_S)
+
+    def release(self) -> None:
+        """End `hold`."""
+        with self._news:
+            self._is_held = False
             self._news.notify_all()
 
     # The engine's side
@@ -83,7 +96,10 @@ class ScriptedExecutor:
     def receive(self, timeout_s: float) -> list[StageReport]:
         """See `Executor`; waits for the script instead of the time unless that is 0."""
         with self._news:
+            self._is_receiving = True
+            self._news.notify_all()
             self._news.wait_for(self._may_return, PATIENCE_S if timeout_s else 0.0)
+            self._is_receiving = False
             self._is_awake = False
             if self._failure is not None:
                 raise self._failure

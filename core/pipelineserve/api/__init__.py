@@ -1,6 +1,7 @@
 """The custom resource `PipelineServe` v1alpha1 as types, and the parser in front of them."""
 
 from pipelineserve.api.chunking import EffectiveChunking, effective_chunking
+from pipelineserve.api.custom_resource import API_VERSION, KIND, Metadata, PipelineServe
 from pipelineserve.api.engine import ApiSpec, EngineSpec, EngineType, EnvironmentVariable
 from pipelineserve.api.lifecycle import (
     AutoscalingSpec,
@@ -27,7 +28,6 @@ from pipelineserve.api.placement import (
     ResourcesSpec,
     StageResources,
 )
-from pipelineserve.api.custom_resource import API_VERSION, KIND, Metadata, PipelineServe
 from pipelineserve.api.rules import RULES, Rule
 from pipelineserve.api.spec import PipelineServeSpec
 from pipelineserve.api.targets import (

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipelineserve.api.custom_resource import API_VERSION, KIND, PipelineServe
 from pipelineserve.api.documents import Document, read_documents
 from pipelineserve.api.faults import described, explain
-from pipelineserve.api.custom_resource import API_VERSION, KIND, PipelineServe
 from pipelineserve.api.rules import broken_rules
 from pipelineserve.api.spec import CONTRADICTION
 from pipelineserve.errors import Fault, InvalidInputError

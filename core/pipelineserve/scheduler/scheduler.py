@@ -132,8 +132,8 @@ class Scheduler:
         chunk = self.chunk_policy.decide(view)
         max_decodes = min(self.assignment.decide(view).max_decodes, chunk.chunk_tokens)
         pieces = self._compose(max_decodes, chunk, now_s)
-        # Each round gives pieces or leaves one running request less. Bounded all the same: a fault in
-        # the count of blocks must not spin the caller's only thread for ever.
+        # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
+        # in the count of blocks must not spin the caller's only thread for ever.
         for _ in range(len(self._live)):
             if pieces or not self._is_stuck():
                 break
@@ -149,7 +149,8 @@ class Scheduler:
         Tokens of requests that ended meanwhile are dropped.
 
         Raises:
-            ValueError: the result is not of the slot's micro-batch, or has the wrong length.
+            ValueError: the result is not of the slot's micro-batch, which must be the oldest one in
+                flight, or has the wrong length.
         """
         micro_batch, requests = self._in_flight_of(slot_index, result)
         del self._in_flight[slot_index]
@@ -401,6 +402,9 @@ class Scheduler:
         entry = self._in_flight.get(slot_index)
         if entry is None or entry[0].sequence != result.sequence:
             raise ValueError(f"slot {slot_index} does not hold micro-batch {result.sequence}")
+        oldest = min(micro_batch.sequence for micro_batch, _ in self._in_flight.values())
+        if result.sequence != oldest:
+            raise ValueError(f"micro-batch {result.sequence} came back before {oldest}")
         num_expected = len(entry[0].sampling_pieces)
         if len(result.token_ids) != num_expected:
             raise ValueError(

@@ -220,3 +220,12 @@ def test_a_result_that_is_not_of_the_slots_micro_batch_is_refused_and_changes_no
         pipeline.scheduler.complete(slot_index, result, 1.0)
     pipeline.drain()
     assert len(pipeline.output("r")) == 2
+
+
+def test_a_micro_batch_cannot_come_back_before_an_older_one() -> None:
+    pipeline = Pipeline(make_settings(num_slots=2), chunk_tokens=4)
+    pipeline.submit(make_request("r", 12))
+    pipeline.launch(0)
+    pipeline.launch(1)
+    with pytest.raises(ValueError, match="micro-batch 1 came back before 0"):
+        pipeline.scheduler.complete(1, StepResult(1, ()), 1.0)

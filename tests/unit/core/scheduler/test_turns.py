@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelineserve.policy.chunking import Static
 from pipelineserve.scheduler.fairness import OUTPUT_TOKEN_WEIGHT
 from scheduling import Pipeline, make_request, make_settings
 
@@ -84,6 +85,38 @@ def test_a_prompt_that_does_not_fit_is_not_overtaken_by_a_smaller_one() -> None:
     pipeline.submit(make_request("small", 1, max_output_tokens=1))
     pipeline.drain()
     assert started(pipeline) == ["running", "large", "small"]
+
+
+def test_a_newcomer_takes_no_block_that_a_started_prompt_still_needs() -> None:
+    pipeline = Pipeline(make_settings(num_blocks=15, block_tokens=1, num_slots=1))
+    pipeline.submit(make_request("decode", 1, max_output_tokens=12))
+    pipeline.launch()
+    pipeline.complete()
+    pipeline.submit(make_request("large", 12, max_output_tokens=1))
+    for chunk_tokens in (2, 1, 1):  # the large prompt starts, then decodes eat what it counted on
+        pipeline.scheduler.chunk_policy = Static(chunk_tokens)
+        pipeline.launch()
+        pipeline.complete()
+    pipeline.submit(make_request("small", 1, max_output_tokens=1))
+    pipeline.scheduler.chunk_policy = Static(64)
+    micro_batch = pipeline.launch()
+    assert micro_batch is not None
+    assert [piece.request_id for piece in micro_batch.pieces] == ["decode"]
+    assert pipeline.scheduler.kv.pool.num_free == 9
+    pipeline.drain()
+    assert started(pipeline) == ["decode", "large", "small"]
+
+
+def test_a_prompt_starts_only_if_each_running_request_keeps_a_block_to_grow_by() -> None:
+    pipeline = Pipeline(make_settings(num_blocks=8, block_tokens=1, num_slots=1))
+    pipeline.submit(make_request("decode", 1, max_output_tokens=3))
+    pipeline.launch()
+    pipeline.complete()
+    pipeline.submit(make_request("fills the rest", 6, max_output_tokens=1))
+    pipeline.launch()
+    assert started(pipeline) == ["decode"]
+    pipeline.drain()
+    assert pipeline.scheduler.tally.preemptions == 0
 
 
 @given(

@@ -12,7 +12,7 @@ from pipelineserve import metrics
 from pipelineserve.errors import EngineUnavailableError, InvalidInputError, QueueFullError
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve_engine.generation import GenerationRequest, TokenEvent
-from pipelineserve_engine.loop import EngineLoop
+from pipelineserve_engine.loop import EngineLoop, _Stream, _Submit
 from pipelineserve_engine.stage_messages import FailureReport, StepCommand
 from scripted_engine import ScriptedEngine, a_request, a_scripted_engine
 from scripted_executor import PATIENCE_S, ScriptedExecutor
@@ -43,16 +43,20 @@ class RunningLoop:
 
     @property
     def executor(self) -> ScriptedExecutor:
+        """What the test answers through."""
         return self.engine.executor
 
     async def next_command(self) -> StepCommand:
+        """Wait for the next micro-batch."""
         return await asyncio.to_thread(self.executor.next_command)
 
     async def answer_until_done(self, num_commands: int) -> None:
+        """Answer so many micro-batches with tokens 10, 20, ..."""
         for index in range(num_commands):
             self.executor.answer(await self.next_command(), first_token_id=10 * (index + 1))
 
     async def stop(self) -> None:
+        """Stop the loop without blocking this one."""
         await asyncio.to_thread(self.loop.stop)
 
 
@@ -65,7 +69,7 @@ async def running(engine: ScriptedEngine | None = None) -> AsyncIterator[Running
         async with asyncio.timeout(PATIENCE_S):
             yield running_loop
     finally:
-        running_loop.executor.hold(is_held=False)
+        running_loop.executor.release()
         await running_loop.stop()
     census = running_loop.engine.core.scheduler.census()
     assert census.is_conserved
@@ -433,9 +437,7 @@ async def test_stopping_ends_live_requests_and_is_no_failure() -> None:
         await run.next_command()
         await run.stop()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {str(outcome) for outcome in outcomes} == {
-            "the engine is stopping; try again later"
-        }
+        assert {str(outcome) for outcome in outcomes} == {"the engine is stopping; try again later"}
         assert run.failures == []
         assert not run.loop.status().is_live
         with pytest.raises(EngineUnavailableError, match="stopping"):
@@ -445,13 +447,11 @@ async def test_stopping_ends_live_requests_and_is_no_failure() -> None:
 async def test_status_goes_from_serving_over_stopping_to_ended() -> None:
     async with running() as run:
         serving = run.loop.status()
-        await settled(run)
-        run.executor.hold(is_held=True)
+        await asyncio.to_thread(run.executor.hold)
         stop = asyncio.create_task(run.stop())
-        while run.loop.status().is_ready:
-            await asyncio.sleep(0)
+        await asyncio.to_thread(run.executor.wait_woken)
         stopping = run.loop.status()
-        run.executor.hold(is_held=False)
+        run.executor.release()
         await stop
         ended = run.loop.status()
     assert (serving.is_live, serving.is_ready) == (True, True)
@@ -460,15 +460,14 @@ async def test_status_goes_from_serving_over_stopping_to_ended() -> None:
 
 
 async def test_a_client_whose_event_loop_is_gone_disturbs_nobody() -> None:
+    closed = asyncio.new_event_loop()
+    closed.close()
     async with running() as run:
-        gone = run.loop.generate(a_request("gone", max_output_tokens=2))
-
-        async def begin() -> None:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(anext(gone))), 0)
-
-        await asyncio.to_thread(lambda: asyncio.run(begin()))
+        gone = a_request("gone", max_output_tokens=1)
+        run.loop._post(_Submit(gone, _Stream(closed, asyncio.Queue())))
+        await run.answer_until_done(1)
         stays, _ = await asyncio.gather(
-            collect(run.loop, a_request("stays", max_output_tokens=1)), run.answer_until_done(2)
+            collect(run.loop, a_request("stays", max_output_tokens=1)), run.answer_until_done(1)
         )
         assert len(stays) == 1
+    assert run.engine.metric(metrics.REQUESTS, outcome="length") == 2

@@ -1,0 +1,164 @@
+"""What follows from settings, model and machine, before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelineserve.errors import InvalidInputError
+from pipelineserve_engine.model_config import ModelShape
+from pipelineserve_engine.plan import Machine, PipelinePlan, make_plan, this_machine
+from pipelineserve_engine.settings import EngineSettings
+
+MIB = 1 << 20
+# Keys and values of one token in all six layers, at 4 bytes.
+BYTES_PER_TOKEN = 2 * 6 * 2 * 16 * 4
+
+
+def a_shape(*, num_layers: int = 6, max_context_tokens: int = 1024) -> ModelShape:
+    return ModelShape(
+        num_layers=num_layers,
+        hidden_size=64,
+        num_kv_heads=2,
+        head_dim=16,
+        vocabulary_size=4000,
+        intermediate_size=128,
+        num_heads=4,
+        max_context_tokens=max_context_tokens,
+    )
+
+
+def a_plan(
+    *,
+    stages: int = 2,
+    layers_per_stage: str = "",
+    dtype: str = "float32",
+    max_context_tokens: int = 0,
+    kv_tokens: int = 0,
+    block_tokens: int = 16,
+    threads_per_stage: int = 0,
+    num_cores: int = 8,
+    free_memory_bytes: int = 1024 * MIB,
+) -> PipelinePlan:
+    settings = EngineSettings(
+        model_folder=Path("model"),
+        served_name="m",
+        stages=stages,
+        layers_per_stage=layers_per_stage,
+        dtype=dtype,
+        max_context_tokens=max_context_tokens,
+        kv_tokens=kv_tokens,
+        block_tokens=block_tokens,
+        threads_per_stage=threads_per_stage,
+    )
+    return make_plan(settings, a_shape(), Machine(num_cores, free_memory_bytes))
+
+
+def test_a_given_partition_is_taken_as_it_is() -> None:
+    plan = a_plan(stages=3, layers_per_stage="1,4,1")
+    assert plan.partition.layers_per_stage == (1, 4, 1)
+    assert plan.num_stages == plan.num_slots == 3
+
+
+def test_without_one_the_last_stage_has_fewer_layers_because_of_the_head() -> None:
+    first, last = a_plan(stages=2).partition.layers_per_stage
+    assert first + last == 6
+    assert first > last
+
+
+@pytest.mark.parametrize(
+    ("layers_per_stage", "message"),
+    [
+        ("3,x", "layers_per_stage: expected whole numbers like 9,10,11, got 3,x"),
+        ("3,", "layers_per_stage: expected whole numbers"),
+        ("2,2,2", "layers_per_stage: expected one entry for each of 2 stages, got 3"),
+        ("3,4", "layers_per_stage: sums up to 7 layers, but the model has 6; change the entries"),
+        ("6,0", r"layers_per_stage\[1\]: expected at least 1 layer, got 0"),
+        ("7,-1", r"layers_per_stage\[1\]: expected at least 1 layer, got -1"),
+    ],
+)
+def test_names_the_field_when_a_partition_is_wrong(layers_per_stage: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        a_plan(stages=2, layers_per_stage=layers_per_stage)
+
+
+def test_names_the_field_when_there_are_more_stages_than_layers() -> None:
+    with pytest.raises(InvalidInputError, match=r"stages: expected 1 to 6 .*, got 7"):
+        a_plan(stages=7)
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "stages", "asked", "expected"),
+    [(8, 2, 0, 4), (7, 2, 0, 3), (2, 4, 0, 1), (2, 4, 5, 5)],
+    ids=["divided", "rounded down", "at least one", "as asked"],
+)
+def test_threads_of_each_stage(num_cores: int, stages: int, asked: int, expected: int) -> None:
+    plan = a_plan(num_cores=num_cores, stages=stages, threads_per_stage=asked)
+    assert plan.threads_per_stage == expected
+
+
+def test_the_context_is_the_models_own_unless_a_shorter_one_is_asked_for() -> None:
+    assert a_plan().max_context_tokens == 1024
+    assert a_plan(max_context_tokens=100).max_context_tokens == 100
+
+
+def test_names_the_field_when_the_context_is_above_the_models() -> None:
+    message = "max_context_tokens: expected at most the model's own 1024, got 1025; lower it"
+    with pytest.raises(InvalidInputError, match=message):
+        a_plan(max_context_tokens=1025)
+
+
+def test_the_pool_holds_sixteen_contexts_where_memory_allows() -> None:
+    assert a_plan(max_context_tokens=256).num_blocks == 16 * 256 // 16
+
+
+def test_the_pool_takes_a_quarter_of_free_memory_where_it_does_not() -> None:
+    plan = a_plan(free_memory_bytes=4 * 1600 * BYTES_PER_TOKEN)
+    assert plan.num_blocks == 1600 // 16
+
+
+def test_smaller_numbers_take_half_the_memory() -> None:
+    free = 4 * 1600 * BYTES_PER_TOKEN
+    assert a_plan(free_memory_bytes=free, dtype="bfloat16").num_blocks == 3200 // 16
+
+
+def test_a_pool_that_was_asked_for_is_not_cut_to_a_quarter() -> None:
+    plan = a_plan(kv_tokens=1600, free_memory_bytes=1600 * BYTES_PER_TOKEN)
+    assert plan.num_blocks == 100
+
+
+def test_names_the_field_when_a_pool_takes_more_than_is_free() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        a_plan(kv_tokens=1 << 20, free_memory_bytes=1024 * MIB)
+    assert "kv_tokens: 1048576 tokens take 1536 MiB, but 1024 MiB are free; lower it" in str(
+        refused.value
+    )
+
+
+@given(
+    kv_tokens=st.integers(0, 100_000),
+    block_tokens=st.integers(1, 64),
+    free_memory_bytes=st.integers(100_000 * BYTES_PER_TOKEN, 1 << 34),
+    stages=st.integers(1, 6),
+)
+def test_any_plan_has_all_layers_and_a_pool_within_memory(
+    kv_tokens: int, block_tokens: int, free_memory_bytes: int, stages: int
+) -> None:
+    plan = a_plan(
+        kv_tokens=kv_tokens,
+        block_tokens=block_tokens,
+        free_memory_bytes=free_memory_bytes,
+        stages=stages,
+    )
+    assert plan.partition.num_layers == 6
+    assert plan.num_blocks >= 1
+    assert plan.num_blocks * block_tokens * BYTES_PER_TOKEN <= free_memory_bytes
+    if kv_tokens >= block_tokens:
+        assert kv_tokens - block_tokens < plan.num_blocks * block_tokens <= kv_tokens
+
+
+def test_this_machine_has_cores_and_memory() -> None:
+    machine = this_machine()
+    assert machine.num_cores >= 1
+    assert machine.free_memory_bytes > 64 * MIB

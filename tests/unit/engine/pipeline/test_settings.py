@@ -1,0 +1,96 @@
+"""The engine's flags: one for each field, refused all at once, with the field's name."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from pipelineserve.errors import InvalidInputError
+from pipelineserve_engine.settings import _BOUNDS, EngineSettings, parse_settings
+
+REQUIRED = ("--model-folder=model", "--served-name=org/m")
+
+
+def test_only_the_model_and_its_name_are_required() -> None:
+    settings = parse_settings(REQUIRED)
+    assert settings == EngineSettings(model_folder=Path("model"), served_name="org/m")
+
+
+def test_every_field_is_a_flag_of_its_name() -> None:
+    values = {
+        "model_folder": Path("m"), "served_name": "n", "host": "0.0.0.0", "port": 1,  # noqa: S104
+        "stages": 2, "layers_per_stage": "3,4", "dtype": "bfloat16", "max_context_tokens": 5,
+        "static_chunk_tokens": 6, "max_chunk_tokens": 7, "block_tokens": 8, "kv_tokens": 9,
+        "max_waiting_requests": 10, "max_running_requests": 11, "threads_per_stage": 12,
+        "parent_pid": 13,
+    }  # fmt: skip
+    assert set(values) == {field.name for field in fields(EngineSettings)}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
+    settings = parse_settings(flags)
+    assert {field.name: getattr(settings, field.name) for field in fields(settings)} == values
+
+
+def test_names_every_field_out_of_bounds_in_one_message() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        parse_settings(
+            [
+                *REQUIRED,
+                *("--stages=0", "--port=70000", "--block-tokens=-1", "--dtype=int8"),
+                *("--static-chunk-tokens=4096", "--max-chunk-tokens=1024"),
+            ]
+        )
+    assert {fault.field for fault in refused.value.faults} == {
+        "stages",
+        "port",
+        "block_tokens",
+        "dtype",
+        "static_chunk_tokens",
+    }
+    message = str(refused.value)
+    assert message.startswith("the engine's settings is not valid (5 faults):\n")
+    assert "port: expected 0 to 65535, got 70000" in message
+    assert "dtype: expected one of float32, bfloat16, float16, got int8" in message
+    assert "static_chunk_tokens: expected at most max_chunk_tokens, 1024, got 4096" in message
+
+
+@pytest.mark.parametrize("name", _BOUNDS)
+@pytest.mark.parametrize("end", [0, 1], ids=["low", "high"])
+def test_bounds_themselves_pass_and_what_is_beyond_does_not(name: str, end: int) -> None:
+    bound = _BOUNDS[name][end]
+    beyond = bound + (1 if end else -1)
+    flag = f"--{name.replace('_', '-')}"
+    # These two are bounded by each other as well.
+    room = ["--max-chunk-tokens=1048576", "--static-chunk-tokens=1"]
+    assert getattr(parse_settings([*REQUIRED, *room, f"{flag}={bound}"]), name) == bound
+    with pytest.raises(InvalidInputError, match=rf"{name}: expected .*, got {beyond}"):
+        parse_settings([*REQUIRED, *room, f"{flag}={beyond}"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([*REQUIRED, "--stages=two"], "argument --stages: invalid int value: 'two'"),
+        ([*REQUIRED, "--stage=2"], "unrecognized arguments: --stage=2"),
+        ([*REQUIRED, "extra"], "unrecognized arguments: extra"),
+        (["--served-name=m"], "required: --model-folder"),
+    ],
+    ids=["malformed", "shortened", "positional", "missing"],
+)
+def test_malformed_flags_exit_with_2_and_name_the_flag(
+    capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_settings(flags)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_help_explains_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_settings(["--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for field in fields(EngineSettings):
+        assert f"--{field.name.replace('_', '-')}" in text
+        assert field.metadata["help"] in text
+    assert "(default: 512)" in text
