@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +25,8 @@ NAME = "org/served"
 # Generous: a bound for tests that would otherwise hang, never something that is measured.
 PATIENCE_S = 120.0
 _POLL_PERIOD_S = 0.02
+
+ResultT = TypeVar("ResultT")
 
 
 class EngineServer:
@@ -68,7 +70,7 @@ class EngineServer:
         """Kill what is left of it."""
         self._process.kill()
         self._process.wait()
-        for pid in filter(_is_stage, self.stage_pids):
+        for pid in self.live_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._reader.join()
@@ -90,6 +92,16 @@ class EngineServer:
         pattern = re.compile(r"stage (\d+) ready: pid (\d+)")
         found = [match for line in list(self.lines) if (match := pattern.search(line))]
         return tuple(int(match[2]) for match in sorted(found, key=lambda match: int(match[1])))
+
+    def live_pids(self) -> tuple[int, ...]:
+        """Of the server and its stages, ready or not; those that have not ended."""
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        mine = [pid for pid in pids if _session_of(pid) == self.pid]
+        return tuple(pid for pid in mine if not has_ended(pid))
+
+    def leftovers(self) -> list[Path]:
+        """What it has left in its folder for temporary files."""
+        return list(self.temporary_folder.iterdir())
 
     @property
     def url(self) -> str:
@@ -130,11 +142,7 @@ class EngineServer:
 
     def wait_metrics(self, is_reached: Callable[["Samples"], bool]) -> "Samples":
         """The first metrics that are as wanted; they follow the requests with a short delay."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not is_reached(samples := self.metrics()):
-            assert time.monotonic() < deadline_s, f"never reached; last:\n{samples.text}"
-            time.sleep(_POLL_PERIOD_S)
-        return samples
+        return wait_until(self.metrics, is_reached)
 
     def _logged(self, pattern: str) -> str:
         match = re.search(pattern, self.log)
@@ -157,12 +165,15 @@ class Samples:
     """One reading of `/metrics`; what has never been counted reads 0."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self._text = text
         self._values = {
             (sample.name, *sorted(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
+
+    def __repr__(self) -> str:
+        return self._text
 
     def value(self, metric: Metric, **labels: str) -> float:
         """Of a counter or gauge."""
@@ -177,11 +188,21 @@ class Samples:
         return self._values.get((f"{metric.name}_sum", *sorted(labels.items())), 0.0)
 
 
-def _is_stage(pid: int) -> bool:
+def _session_of(pid: int) -> int:
     try:
-        return b"pipelineserve_engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended
-        return False
+        # The name before the last bracket may hold anything; then state, parent, group, session.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except OSError:  # it has ended meanwhile
+        return 0
+
+
+def wait_until(read: Callable[[], ResultT], is_reached: Callable[[ResultT], bool]) -> ResultT:
+    """The first reading that is as wanted."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_reached(reading := read()):
+        assert time.monotonic() < deadline_s, f"never reached; last: {reading!r}"
+        time.sleep(_POLL_PERIOD_S)
+    return reading
 
 
 def has_ended(pid: int, timeout_s: float = 0.0) -> bool:

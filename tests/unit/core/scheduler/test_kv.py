@@ -106,9 +106,9 @@ def test_a_hit_is_exactly_the_common_full_blocks_short_of_the_last_token(
 ) -> None:
     ledger = KvLedger(num_blocks=64, block_tokens=block_tokens)
     computed(ledger, make_live_request("a", first))
-    num_common = 0
-    while first[: num_common + 1] == second[: num_common + 1] and num_common < len(first):
-        num_common += 1
-    bound = min(num_common, len(second) - 1)
+    num_shared = 0
+    while first[: num_shared + 1] == second[: num_shared + 1] and num_shared < len(first):
+        num_shared += 1
+    bound = min(num_shared, len(second) - 1)
     expected = bound // block_tokens * block_tokens
     assert ledger.take_prefix(make_live_request("b", second)) == expected
