@@ -287,6 +287,12 @@ class Pipeline:
         self._memory = KvMemory(self.settings.block_tokens)
         return records
 
+    def recall_all(self) -> None:
+        """Lose the executor and get another one: the memory is gone, the requests are not."""
+        self.scheduler.recall_all()
+        self.flights.clear()
+        self._memory = KvMemory(self.settings.block_tokens)
+
     @property
     def free_slots(self) -> list[int]:
         """Slots that nothing is in flight in, lowest first."""

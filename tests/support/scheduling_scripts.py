@@ -25,8 +25,8 @@ def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipel
         if pipeline.live and random.random() < 0.08:
             end_early = random.choice([pipeline.cancel, pipeline.finish])
             end_early(random.choice(sorted(pipeline.live)))
-        if random.random() < 0.01:
-            pipeline.fail_all()
+        if random.random() < 0.02:
+            random.choice([pipeline.fail_all, pipeline.recall_all])()
         check(pipeline)
     pipeline.drain()
     return pipeline

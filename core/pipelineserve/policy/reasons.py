@@ -10,3 +10,5 @@ class Reason(Enum):
     CHUNK_CEILING = "chunk_ceiling"
     ARRIVAL_ORDER = "arrival_order"
     EVEN_SHARE_OF_POOL = "even_share_of_pool"
+    STAGES_FAILED = "stages_failed"
+    RECOVERY_BUDGET_SPENT = "recovery_budget_spent"

@@ -62,7 +62,7 @@ class RequestRecord:
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int
-    num_preemptions: int
+    num_requeues: int
 
     @property
     def tpot_s(self) -> float | None:
@@ -97,7 +97,7 @@ class Request:
     block_digests: list[bytes] = field(default_factory=list)
     num_published: int = 0
     num_cached: int = 0
-    num_preemptions: int = 0
+    num_requeues: int = 0
     first_issue_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
@@ -140,5 +140,5 @@ class Request:
             num_prompt_tokens=self.num_prompt_tokens,
             num_output_tokens=self.num_output_tokens,
             num_cached_tokens=self.num_cached,
-            num_preemptions=self.num_preemptions,
+            num_requeues=self.num_requeues,
         )

@@ -116,6 +116,22 @@ class Scheduler:
         self.kv = KvLedger(self.settings.num_blocks, self.settings.block_tokens)
         return records
 
+    def recall_all(self) -> int:
+        """Send every running request back to the queue because all KV is lost; return how many.
+
+        What is in flight never comes back. Each request goes on from the tokens that it has.
+        """
+        recalled = list(self._running())
+        for request in recalled:
+            request.block_ids = []
+            request.num_published = 0
+            request.num_in_flight = 0
+            self._requeue(request)
+        self._in_flight.clear()
+        self.kv = KvLedger(self.settings.num_blocks, self.settings.block_tokens)
+        self.tally.recalls += len(recalled)
+        return len(recalled)
+
     # Micro-batches out and back
 
     def next_micro_batch(self, slot_index: int, now_s: float) -> MicroBatch | None:
@@ -337,14 +353,18 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         """Send a request that is not in flight back to the queue; its KV is computed anew."""
+        self.kv.release(request)
+        self._requeue(request)
+        self.tally.preemptions += 1
+
+    def _requeue(self, request: Request) -> None:
+        """Put a running request that holds no blocks any more into its old place of the queue."""
         self._prefilling.pop(request.request_id, None)
         self._ready.pop(request.request_id, None)
-        self.kv.release(request)
         request.num_issued = 0
-        request.num_preemptions += 1
+        request.num_requeues += 1
         self._num_decoding -= request.state is RequestState.DECODING
         request.state = RequestState.WAITING
-        self.tally.preemptions += 1
         self._waiting.push(request)
 
     # Ends

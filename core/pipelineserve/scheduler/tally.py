@@ -15,6 +15,7 @@ class Tally:
     cancelled: int = 0
     failed: int = 0
     preemptions: int = 0
+    recalls: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0

@@ -51,7 +51,7 @@ class WaitingQueue:
     """Requests that wait to start; `head` is the one that must start next.
 
     Attributes:
-        num_new: those of them that were never preempted.
+        num_new: those of them that have never run.
         num_tokens: tokens of all of them.
     """
 
@@ -81,7 +81,7 @@ class WaitingQueue:
         queue = clients.setdefault(request.new.client_id, _ClientQueue())
         queue.push(_Entry(position, request.submit_index, request))
         self._num_requests += 1
-        self.num_new += request.num_preemptions == 0
+        self.num_new += request.num_requeues == 0
         self.num_tokens += remaining
 
     def head(self) -> Request | None:
@@ -106,5 +106,5 @@ class WaitingQueue:
         if not clients:
             del self._classes[request.new.priority]
         self._num_requests -= 1
-        self.num_new -= request.num_preemptions == 0
+        self.num_new -= request.num_requeues == 0
         self.num_tokens -= len(request.token_ids)

@@ -58,7 +58,7 @@ def preempted() -> Pipeline:
     while not pipeline.scheduler.tally.preemptions:
         pipeline.fill()
         pipeline.complete()
-    assert pipeline.request("r").num_preemptions == 1
+    assert pipeline.request("r").num_requeues == 1
     return pipeline
 
 
@@ -206,6 +206,20 @@ def test_when_the_executor_is_lost_every_live_request_ends_with_an_error(
     assert {record.request_id for record in records} == live
     assert {record.finish for record in records} == {FinishReason.ERROR}
     assert pipeline.scheduler.num_in_flight == 0
+    check_drained(pipeline)
+
+
+@in_every_state
+def test_when_the_executor_is_replaced_every_live_request_goes_on_to_the_same_output(
+    pipeline_with_r: object,
+) -> None:
+    assert callable(pipeline_with_r)
+    pipeline: Pipeline = pipeline_with_r()
+    live = list(pipeline.live.values())
+    pipeline.recall_all()
+    assert pipeline.scheduler.census().running == 0
+    pipeline.drain()  # compares each output with that of the request alone
+    assert all(t.record is not None and t.record.finish.is_success for t in live)
     check_drained(pipeline)
 
 

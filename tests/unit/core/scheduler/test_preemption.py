@@ -61,8 +61,8 @@ def test_the_one_of_lower_priority_yields_though_it_came_first() -> None:
     pipeline = tight()
     start_two(pipeline, priority_of_second=1)
     run_until_preempted(pipeline)
-    assert pipeline.request("first").num_preemptions == 1
-    assert pipeline.request("second").num_preemptions == 0
+    assert pipeline.request("first").num_requeues == 1
+    assert pipeline.request("second").num_requeues == 0
 
 
 def test_equal_arrivals_yield_in_reverse_order_of_submission() -> None:
@@ -70,8 +70,8 @@ def test_equal_arrivals_yield_in_reverse_order_of_submission() -> None:
     pipeline.submit(make_request("first", 3, max_output_tokens=5))
     pipeline.submit(make_request("second", 3, max_output_tokens=5))
     run_until_preempted(pipeline)
-    assert pipeline.request("first").num_preemptions == 0
-    assert pipeline.request("second").num_preemptions == 1
+    assert pipeline.request("first").num_requeues == 0
+    assert pipeline.request("second").num_requeues == 1
 
 
 @pytest.mark.parametrize("priority_of_second", [0, 1])
@@ -90,7 +90,7 @@ def test_the_record_counts_preemptions_and_no_output_twice() -> None:
     pipeline.drain()
     record = pipeline.tracked("second").record
     assert record is not None
-    assert record.num_preemptions == pipeline.scheduler.tally.preemptions > 0
+    assert record.num_requeues == pipeline.scheduler.tally.preemptions > 0
     assert (record.num_prompt_tokens, record.num_output_tokens) == (3, 5)
     assert pipeline.scheduler.tally.output_tokens == 10
 
@@ -108,7 +108,7 @@ def test_a_request_in_flight_does_not_yield() -> None:
     assert pipeline.scheduler.tally.preemptions == 0
     pipeline.complete()
     assert carried(pipeline.launch(0)) == ["first"]
-    assert pipeline.request("second").num_preemptions == 1
+    assert pipeline.request("second").num_requeues == 1
     pipeline.drain()
     check_drained(pipeline)
 
@@ -133,7 +133,7 @@ def test_a_standstill_of_a_junior_decode_and_a_senior_prompt_ends_with_the_junio
     pipeline.complete()
     pipeline.submit(make_request("senior", 6, max_output_tokens=2, priority=1))
     run_until_preempted(pipeline)
-    assert pipeline.request("junior").num_preemptions == 1
+    assert pipeline.request("junior").num_requeues == 1
     assert pipeline.request("senior").state is not RequestState.WAITING
     pipeline.drain()
     check_drained(pipeline)

@@ -105,7 +105,7 @@ def test_a_hit_is_counted_once_for_a_request_that_starts_twice() -> None:
     pipeline.drain()
     record = pipeline.tracked("b").record
     assert record is not None
-    assert record.num_preemptions > 0
+    assert record.num_requeues > 0
     assert record.num_cached_tokens == pipeline.scheduler.tally.cached_tokens == 2
 
 

@@ -126,6 +126,12 @@ class SchedulerLife(RuleBasedStateMachine):
         """Lose the executor, now and then."""
         self.pipeline.fail_all()
 
+    @precondition(lambda self: len(self.pipeline.launched) % 5 == 4)
+    @rule()
+    def recall_all(self) -> None:
+        """Lose the executor and get another one, now and then."""
+        self.pipeline.recall_all()
+
     @invariant()
     def holds(self) -> None:
         """Check between any two calls."""

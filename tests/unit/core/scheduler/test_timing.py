@@ -85,7 +85,7 @@ def test_preemption_shows_in_the_gap_and_not_in_the_time_to_the_first_token() ->
         run_at(pipeline, [pipeline.now_s + 1.0])
     tracked = pipeline.tracked("r")
     assert tracked.record is not None
-    assert tracked.record.num_preemptions > 0
+    assert tracked.record.num_requeues > 0
     assert [emission.ttft_s for emission in tracked.emissions] == [1.0, None, None, None, None]
     gaps = [emission.gap_s for emission in tracked.emissions if emission.gap_s is not None]
     assert max(gaps) > 1.0

@@ -71,7 +71,7 @@ def test_counts_requests_and_their_tokens() -> None:
 def test_tells_new_requests_from_preempted_ones() -> None:
     queue = make_queue()
     preempted = make_live_request("preempted")
-    preempted.num_preemptions = 1
+    preempted.num_requeues = 1
     queue.push(preempted)
     queue.push(make_live_request("new"))
     assert (len(queue), queue.num_new) == (2, 1)
