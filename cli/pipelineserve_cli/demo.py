@@ -1,26 +1,29 @@
 """The demo: one answer to read, a short mixed load, a table of what it measured."""
 
 import json
-import re
-import statistics
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-import httpx
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from pipelineserve import metrics
 from pipelineserve.api import LatencyTarget, PipelineServe
 from pipelineserve.errors import EngineUnavailableError
-from pipelineserve_cli.demo_load import Outcome, PlannedRequest, plan_load, send_load
+from pipelineserve_cli.demo_plan import mixed_plan, one_question
+from pipelineserve_cli.load.bodies import BodySettings, Endpoint
+from pipelineserve_cli.load.client import ClientSettings
+from pipelineserve_cli.load.figures import targets_of
+from pipelineserve_cli.load.plan import LoadPlan
+from pipelineserve_cli.load.records import RequestRecord
+from pipelineserve_cli.load.report import LoadReport
+from pipelineserve_cli.load.session import LoadSession
+from pipelineserve_cli.load.summaries import percentile
 
 _NUM_REQUESTS = 18
 _RATE_PER_S = 0.8
-_GREETING = PlannedRequest(at_s=0.0, content="What is the capital of France?", max_tokens=32)
+_QUESTION = "What is the capital of France?"
+_DRAIN_S = 600.0  # a slow machine takes as long as it takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,15 @@ def run_demo(
 
     Raises:
         EngineUnavailableError: a request failed.
+        KeyboardInterrupt: Ctrl-C.
     """
-    model = resource.served_name
-    try:
-        greeting = send_load(url, model, [_GREETING], lambda: None)[0]
-        console.print(f"[bold]> {greeting.content}[/bold]\n{greeting.answer}", highlight=False)
-        figures = _measure(url, model, seed, console)
-    except httpx.HTTPError as error:
-        raise EngineUnavailableError(f"the demo's load failed: {error!r}") from error
+
+    def run(plan: LoadPlan) -> tuple[LoadReport, Sequence[RequestRecord]]:
+        return _run(plan, url, resource, console)
+
+    greeting = run(one_question(_QUESTION, max_tokens=32))[1][0]
+    console.print(f"[bold]> {_QUESTION}[/bold]\n{greeting.text}", highlight=False)
+    figures = _figures(*run(mixed_plan(seed, _NUM_REQUESTS, _RATE_PER_S)))
     if as_json:
         sys.stdout.write(json.dumps(asdict(figures), indent=2) + "\n")
     else:
@@ -73,45 +77,43 @@ Metrics: {url}/metrics    End: Ctrl-C""",
     )
 
 
-def _measure(url: str, model: str, seed: int, console: Console) -> DemoFigures:
-    load = plan_load(seed, _NUM_REQUESTS, _RATE_PER_S)
-    before = _stage_seconds(url)
-    begin_s = time.monotonic()
-    with Progress(console=console, transient=True) as bars:
-        task = bars.add_task("Mixed load", total=len(load))
-        outcomes = send_load(url, model, load, lambda: bars.advance(task))
-    duration_s = time.monotonic() - begin_s
+def _run(
+    plan: LoadPlan, url: str, resource: PipelineServe, console: Console
+) -> tuple[LoadReport, Sequence[RequestRecord]]:
+    session = LoadSession(
+        plan,
+        BodySettings(resource.served_name, Endpoint.CHAT, ignores_eos=False),
+        ClientSettings(url, Endpoint.CHAT.path, timeout_s=_DRAIN_S, keeps_text=True),
+        targets_of(resource.spec.slo),
+        _DRAIN_S,
+    )
+    report, result = session.execute(console)
+    if report.is_interrupted:
+        raise KeyboardInterrupt
+    for record in result.records:
+        if record.failure is not None:
+            raise EngineUnavailableError(
+                f"the demo's load failed: {record.failure.kind.value}: {record.failure.message}"
+            )
+    return report, result.records
+
+
+def _figures(report: LoadReport, records: Sequence[RequestRecord]) -> DemoFigures:
     return DemoFigures(
-        num_requests=len(outcomes),
-        duration_s=duration_s,
-        output_tokens_per_s=sum(o.num_output_tokens for o in outcomes) / duration_s,
-        ttft_s=tuple(sorted(outcome.ttft_s for outcome in outcomes)),
-        tpot_s=tuple(sorted(_tpots(outcomes))),
-        bubble_ratios=_bubbles(before, _stage_seconds(url)),
+        num_requests=len(records),
+        duration_s=report.whole_run.window.duration_s,
+        output_tokens_per_s=report.whole_run.output_tokens_per_s,
+        ttft_s=_known(records, lambda record: record.ttft_s),
+        tpot_s=_known(records, lambda record: record.tpot_s),
+        bubble_ratios=report.bubble_ratios,
     )
 
 
-def _tpots(outcomes: Sequence[Outcome]) -> list[float]:
-    return [outcome.tpot_s for outcome in outcomes if outcome.tpot_s is not None]
-
-
-def _stage_seconds(url: str) -> tuple[float, tuple[float, ...]]:
-    """Seconds with work in the pipeline, and busy seconds of each stage, since the start."""
-    text = httpx.get(f"{url}/metrics").raise_for_status().text
-    work_s = sum(float(v) for v in re.findall(rf"^{metrics.WORK.name} (\S+)$", text, re.MULTILINE))
-    pattern = rf'^{metrics.STAGE_BUSY.name}{{stage="(\d+)"}} (\S+)$'
-    busy_s = {int(stage): float(v) for stage, v in re.findall(pattern, text, re.MULTILINE)}
-    return work_s, tuple(busy_s[stage] for stage in sorted(busy_s))
-
-
-def _bubbles(
-    before: tuple[float, tuple[float, ...]], after: tuple[float, tuple[float, ...]]
+def _known(
+    records: Sequence[RequestRecord], read: Callable[[RequestRecord], float | None]
 ) -> tuple[float, ...]:
-    span_s = after[0] - before[0]
-    earlier = before[1] or (0.0,) * len(after[1])
-    return tuple(
-        1.0 - (late - early) / span_s for early, late in zip(earlier, after[1], strict=True)
-    )
+    values_s = map(read, records)
+    return tuple(sorted(value_s for value_s in values_s if value_s is not None))
 
 
 def _table(figures: DemoFigures, resource: PipelineServe) -> Table:
@@ -128,9 +130,10 @@ def _table(figures: DemoFigures, resource: PipelineServe) -> Table:
     return table
 
 
-def _percentiles(values_s: Sequence[float]) -> list[str]:
-    cuts = statistics.quantiles(values_s, n=100, method="inclusive")
-    return [f"{cuts[percentile - 1] * 1000:.0f} ms" for percentile in (50, 90, 99)]
+def _percentiles(ordered_s: Sequence[float]) -> list[str]:
+    if not ordered_s:
+        return ["-"] * 3
+    return [f"{percentile(ordered_s, percent) * 1000:.0f} ms" for percent in (50, 90, 99)]
 
 
 def _target(target: LatencyTarget | None) -> str:

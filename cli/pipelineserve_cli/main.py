@@ -6,6 +6,7 @@ from importlib.metadata import version
 import click
 
 from pipelineserve.errors import PipelineServeError
+from pipelineserve_cli.load.command import load
 from pipelineserve_cli.local import local
 
 
@@ -15,6 +16,7 @@ def pserve() -> None:
     """Serve large language models with pipeline parallelism under latency targets."""
 
 
+pserve.add_command(load)
 pserve.add_command(local)
 
 

@@ -1,0 +1,1 @@
+"""`pserve load`: an open-loop load on an OpenAI-compatible server, and what it measured."""
