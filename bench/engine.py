@@ -107,7 +107,7 @@ class EngineRunner:
         while scheduler.has_work:
             core.fill_slots(time.monotonic())
             for report in self._group.receive(1.0):
-                emissions = core.absorb(report, time.monotonic())
+                emissions = [o.emission for o in core.absorb(report, time.monotonic())]
                 records = [e.record for e in emissions if e.record is not None]
                 tpots_s += [record.tpot_s or 0.0 for record in records]
         duration_s = time.monotonic() - begin_s

@@ -1,17 +1,31 @@
 """The engine's heart without its thread: scheduler, executor and what is told of both."""
 
 import secrets
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 
 from pipelineserve.errors import EngineUnavailableError
-from pipelineserve.scheduler.messages import Accepted, Emission, Rejected, StepResult
-from pipelineserve.scheduler.requests import NewRequest, RequestRecord
+from pipelineserve.scheduler.messages import (
+    Accepted,
+    Emission,
+    MicroBatch,
+    Rejected,
+    StepResult,
+)
+from pipelineserve.scheduler.requests import FinishReason, NewRequest, RequestRecord
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_engine.executor import Executor, command_of
-from pipelineserve_engine.generation import GenerationRequest, SamplingParameters
+from pipelineserve_engine.generation import GenerationRequest, TokenEvent, TokenLogprobs
 from pipelineserve_engine.observation import Observer
-from pipelineserve_engine.stage_messages import FailureReport, ReadyReport, StageReport, StepReport
+from pipelineserve_engine.request_sampling import RequestSampling
+from pipelineserve_engine.stage_messages import (
+    FailureReport,
+    ReadyReport,
+    SampleExtras,
+    StageReport,
+    StepReport,
+)
 
 _SEED_BITS = 63
 
@@ -19,6 +33,53 @@ _SEED_BITS = 63
 def random_seed() -> int:
     """A seed for a request that brought none."""
     return secrets.randbits(_SEED_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One step of a request's output, with what the stages said about its token."""
+
+    emission: Emission
+    logprobs: TokenLogprobs | None = None
+    detail: str = ""
+
+    @property
+    def request_id(self) -> str:
+        """Whose output it is."""
+        return self.emission.request_id
+
+    @property
+    def token_id(self) -> int | None:
+        """The token, or None when the request ended without a further one."""
+        return self.emission.token_id
+
+    @property
+    def finish(self) -> FinishReason | None:
+        """Why the request ended, if it did."""
+        return self.emission.finish
+
+    @property
+    def event(self) -> TokenEvent:
+        """What the request's client is told."""
+        return TokenEvent(
+            self.token_id,
+            self.finish,
+            self.emission.num_cached_tokens,
+            None if self.token_id is None else self.logprobs,
+            self.detail,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """Who gets the tokens of a micro-batch in flight, in the order of its sampling pieces.
+
+    The request's sampling stands beside its id, since the id may be another request's by the time
+    the tokens come back.
+    """
+
+    sequence: int
+    requests: tuple[tuple[str, RequestSampling], ...]
 
 
 class EngineCore:
@@ -44,14 +105,15 @@ class EngineCore:
         self._executor = executor
         self._observer = observer
         self._draw_seed = draw_seed
-        self._sampling: dict[str, SamplingParameters] = {}
+        self._sampling: dict[str, RequestSampling] = {}
+        self._sampled: deque[_Sampled] = deque()
 
     def submit(self, request: GenerationRequest, now_s: float) -> Accepted | Rejected:
         """Queue a request or say why not."""
         outcome = self.scheduler.submit(_new_request(request), now_s)
         match outcome:
             case Accepted():
-                self._sampling[request.request_id] = self._with_seed(request.sampling)
+                self._sampling[request.request_id] = RequestSampling(request, self._draw_seed)
                 self._observer.on_accepted(len(request.prompt_token_ids))
             case Rejected():
                 self._observer.on_rejected()
@@ -68,6 +130,7 @@ class EngineCore:
     def fail_all(self, now_s: float) -> list[RequestRecord]:
         """End every request because the stages are gone."""
         records = self.scheduler.fail_all(now_s)
+        self._sampled.clear()
         for record in records:
             self._note_end(record)
         return records
@@ -80,10 +143,11 @@ class EngineCore:
             micro_batch = self.scheduler.next_micro_batch(slot_index, now_s)
             if micro_batch is None:
                 break  # what one slot finds nothing to do in, the next does not either
+            self._note_sampled(micro_batch)
             self._executor.send(command_of(micro_batch, self._sampling))
             self._observer.on_sent(micro_batch, now_s)
 
-    def absorb(self, report: StageReport, now_s: float) -> list[Emission]:
+    def absorb(self, report: StageReport, now_s: float) -> list[Output]:
         """Take one report in; the last stage's completes its micro-batch.
 
         Raises:
@@ -103,27 +167,61 @@ class EngineCore:
             self.scheduler.census(), self.scheduler.kv_used_ratio, self.scheduler.tally
         )
 
-    def _absorb_step(self, report: StepReport, now_s: float) -> list[Emission]:
+    def _absorb_step(self, report: StepReport, now_s: float) -> list[Output]:
         self._observer.on_step(report)
         if report.token_ids is None:
             return []
+        sampled = self._take_sampled(report.sequence)
+        extras = report.extras or SampleExtras()
+        failed = self._fail_samples(sampled, extras, now_s)
         result = StepResult(report.sequence, report.token_ids)
         emissions = self.scheduler.complete(report.slot_index, result, now_s)
         self._observer.on_completed(report.end_s, self.scheduler.num_in_flight)
+        logprobs = dict(zip((name for name, _ in sampled), extras.logprobs, strict=False))
         for emission in emissions:
             self._observer.on_emission(emission)
+            if emission.token_id is not None:
+                self._sampling[emission.request_id].append(emission.token_id)
             self._note_end(emission.record)
-        return emissions
+        return failed + [Output(e, logprobs.get(e.request_id)) for e in emissions]
+
+    def _note_sampled(self, micro_batch: MicroBatch) -> None:
+        requests = tuple(
+            (piece.request_id, self._sampling[piece.request_id])
+            for piece in micro_batch.pieces
+            if piece.samples
+        )
+        self._sampled.append(_Sampled(micro_batch.sequence, requests))
+
+    def _take_sampled(self, sequence: int) -> tuple[tuple[str, RequestSampling], ...]:
+        """Who gets the tokens of this micro-batch; what was sent before it never comes back."""
+        while self._sampled and self._sampled[0].sequence <= sequence:
+            sampled = self._sampled.popleft()
+            if sampled.sequence == sequence:
+                return sampled.requests
+        return ()  # the scheduler refuses the result
+
+    def _fail_samples(
+        self,
+        sampled: tuple[tuple[str, RequestSampling], ...],
+        extras: SampleExtras,
+        now_s: float,
+    ) -> list[Output]:
+        """End the requests whose token could not be chosen; the scheduler drops their token."""
+        outputs = []
+        for failure in extras.failures:
+            request_id, sampling = sampled[failure.sample_index]
+            if self._sampling.get(request_id) is not sampling:
+                continue  # it has ended meanwhile
+            record = self.scheduler.fail(request_id, now_s)
+            self._note_end(record)
+            outputs.append(Output(Emission(request_id, None, record), detail=failure.reason))
+        return outputs
 
     def _note_end(self, record: RequestRecord | None) -> None:
         if record is not None:
             del self._sampling[record.request_id]
             self._observer.on_ended(record)
-
-    def _with_seed(self, sampling: SamplingParameters) -> SamplingParameters:
-        if sampling.temperature <= 0.0 or sampling.seed is not None:
-            return sampling
-        return replace(sampling, seed=self._draw_seed())
 
 
 def _new_request(request: GenerationRequest) -> NewRequest:

@@ -6,10 +6,9 @@ from typing import Protocol
 import torch
 
 from pipelineserve.scheduler.messages import MicroBatch
-from pipelineserve_engine.generation import SamplingParameters
+from pipelineserve_engine.request_sampling import RequestSampling
 from pipelineserve_engine.stage_messages import (
     PieceCommand,
-    SamplingSpec,
     StageReport,
     StepCommand,
     StepReport,
@@ -56,6 +55,7 @@ class InlineExecutor:
                     start_s=start_s,
                     end_s=self._clock(),
                     token_ids=output.token_ids,
+                    extras=output.extras,
                 )
             )
 
@@ -68,14 +68,12 @@ class InlineExecutor:
         """Nothing waits."""
 
 
-def command_of(
-    micro_batch: MicroBatch, sampling_of: Mapping[str, SamplingParameters]
-) -> StepCommand:
+def command_of(micro_batch: MicroBatch, sampling_of: Mapping[str, RequestSampling]) -> StepCommand:
     """Translate a micro-batch for the stages.
 
     Args:
         micro_batch: as the scheduler composed it.
-        sampling_of: by request id; its seed is set unless it is greedy.
+        sampling_of: by request id; knows the request's output so far.
     """
     return StepCommand(
         sequence=micro_batch.sequence,
@@ -86,22 +84,10 @@ def command_of(
                 token_ids=piece.token_ids,
                 block_ids=piece.block_ids,
                 samples=piece.samples,
-                sampling=_spec(sampling_of[piece.request_id], piece.output_index)
+                sampling=sampling_of[piece.request_id].spec(piece.output_index)
                 if piece.samples
                 else None,
             )
             for piece in micro_batch.pieces
         ),
-    )
-
-
-def _spec(sampling: SamplingParameters, output_index: int) -> SamplingSpec | None:
-    if sampling.temperature <= 0.0 or sampling.seed is None:
-        return None
-    return SamplingSpec(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
-        output_index=output_index,
     )

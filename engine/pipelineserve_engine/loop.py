@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from pipelineserve.errors import (
     PipelineServeError,
     QueueFullError,
 )
-from pipelineserve.scheduler.messages import Accepted, Emission, Rejected, RejectReason
+from pipelineserve.scheduler.messages import Accepted, Rejected, RejectReason
 from pipelineserve.scheduler.requests import FinishReason
-from pipelineserve_engine.core import EngineCore
+from pipelineserve_engine.core import EngineCore, Output
 from pipelineserve_engine.executor import Executor
 from pipelineserve_engine.generation import EngineStatus, GenerationRequest, TokenEvent
 
@@ -28,6 +29,9 @@ _MAX_RETRY_AFTER_S = 60.0
 _RATE_WINDOW = 64
 
 _LEVELS_PERIOD_S = 0.1
+
+# Clients are told no more: an exception's own message may quote somebody else's prompt.
+_INTERNAL_ERROR = "internal error in the engine; the server's log has more"
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +76,8 @@ class EngineLoop:
         core: used by this thread alone from `start` on.
         executor: the one that the core sends to.
         on_failure: called once, from the thread, when the stages are gone.
+        vocabulary_size: of the model; a token beyond it would end the stages, and with them every
+            request, and tokenizers sometimes know more than their model.
         clock: seconds, of the clock that the stages report in.
     """
 
@@ -80,11 +86,13 @@ class EngineLoop:
         core: EngineCore,
         executor: Executor,
         on_failure: Callable[[str], None],
+        vocabulary_size: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = core
         self._executor = executor
         self._on_failure = on_failure
+        self._vocabulary_size = vocabulary_size
         self._clock = clock
         self._commands: deque[_Command] = deque()
         self._streams: dict[str, _Stream] = {}
@@ -108,6 +116,7 @@ class EngineLoop:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
         """See `EngineClient.generate`."""
+        self._require_vocabulary(request)
         stream = _Stream(asyncio.get_running_loop(), asyncio.Queue())
         self._post(_Submit(request, stream))
         # Asked after posting: a loop that fails from here on answers what was posted.
@@ -139,6 +148,14 @@ class EngineLoop:
             return EngineStatus(is_live=True, is_ready=False, detail="stopping")
         return EngineStatus(is_live=True, is_ready=True, detail="serving")
 
+    def _require_vocabulary(self, request: GenerationRequest) -> None:
+        biased = tuple(token_id for token_id, _ in request.sampling.logit_bias)
+        for field, token_ids in (("prompt", request.prompt_token_ids), ("logit_bias", biased)):
+            largest = max(token_ids, default=0)
+            if largest >= self._vocabulary_size:
+                bound = f"expected token ids below {self._vocabulary_size}, the model's"
+                raise InvalidInputError("the request", [Fault(field, f"{bound}, got {largest}")])
+
     # The thread's side
 
     def _post(self, command: _Command) -> None:
@@ -153,9 +170,9 @@ class EngineLoop:
                 self._turn()
         except EngineUnavailableError as error:
             failure = str(error)
-        except Exception as error:  # the thread must not end without telling its clients
-            logger.exception("engine loop failed")
-            failure = f"internal error: {error!r}"
+        except Exception as error:  # noqa: BLE001 - it must not end without telling its clients
+            _log_fault("engine loop failed", error)
+            failure = _INTERNAL_ERROR
         else:
             self._fail("the engine is stopping; try again later")
             return
@@ -193,9 +210,9 @@ class EngineLoop:
     def _submit(self, request: GenerationRequest, stream: _Stream, now_s: float) -> None:
         try:
             outcome = self._core.submit(request, now_s)
-        except Exception as error:
+        except Exception:
             # It is in no table yet, so the end of the loop would not reach it.
-            stream.put(EngineUnavailableError(f"internal error: {error!r}"))
+            stream.put(EngineUnavailableError(_INTERNAL_ERROR))
             raise
         match outcome:
             case Accepted():
@@ -203,17 +220,16 @@ class EngineLoop:
             case Rejected() as rejected:
                 stream.put(self._rejection_error(rejected, now_s))
 
-    def _deliver(self, emissions: list[Emission], now_s: float) -> None:
+    def _deliver(self, outputs: list[Output], now_s: float) -> None:
         """Hand tokens over, with one call into the event loop for all of a micro-batch."""
         batches: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, _Answer]]] = {}
-        for emission in emissions:
-            stream = self._streams.get(emission.request_id)
-            if emission.finish is not None:
+        for output in outputs:
+            stream = self._streams.get(output.request_id)
+            if output.finish is not None:
                 self._end_times_s.append(now_s)
-                self._streams.pop(emission.request_id, None)
+                self._streams.pop(output.request_id, None)
             if stream is not None:
-                event = TokenEvent(emission.token_id, emission.finish, emission.num_cached_tokens)
-                batches.setdefault(stream.loop, []).append((stream, event))
+                batches.setdefault(stream.loop, []).append((stream, output.event))
         for loop, batch in batches.items():
             _call_in(loop, partial(_put_all, batch))
 
@@ -230,8 +246,8 @@ class EngineLoop:
         try:
             self._core.fail_all(self._clock())
             self._core.observe_levels()
-        except Exception:
-            logger.exception("could not account for the requests that failed")
+        except Exception as error:  # noqa: BLE001 - the clients have had their answers
+            _log_fault("could not account for the requests that failed", error)
 
     def _rejection_error(self, rejected: Rejected, now_s: float) -> PipelineServeError:
         match rejected.reason:
@@ -267,6 +283,12 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     except RuntimeError:
         # The API's event loop has ended, and every client of it with it.
         logger.debug("event loop is closed, answers dropped")
+
+
+def _log_fault(what: str, error: Exception) -> None:
+    """Log class and place only: an exception's own message may quote a prompt."""
+    place = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%s: %s\n%s", what, type(error).__name__, place)
 
 
 def _put_all(batch: list[tuple[_Stream, _Answer]]) -> None:

@@ -13,16 +13,22 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from pipelineserve.errors import EngineUnavailableError, PipelineServeError
+from pipelineserve.errors import (
+    EngineUnavailableError,
+    ModelUnavailableError,
+    PipelineServeError,
+)
 from pipelineserve.policy.chunking import Static
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.api.app import build_app
+from pipelineserve_engine.api.authorization import KeyFile
 from pipelineserve_engine.api.context import ApiContext
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.loop import EngineLoop
@@ -33,7 +39,7 @@ from pipelineserve_engine.settings import EngineSettings, parse_settings
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
-from pipelineserve_engine.text.tokenizer import load_codec
+from pipelineserve_engine.text.tokenizer import TextCodec, load_codec
 
 # Streams get this long to end after the first Ctrl-C or SIGTERM; a second one ends at once.
 _SHUTDOWN_TIMEOUT_S = 5
@@ -79,17 +85,18 @@ class Ending:
 def serve(settings: EngineSettings, ending: Ending) -> None:
     """Start the pipeline and serve until asked to stop.
 
-    What can be checked cheaply is checked before the model is loaded: port, config, partition,
-    memory, tokenizer.
+    What can be checked cheaply is checked before the model is loaded: port, keys, config,
+    partition, memory, tokenizer.
 
     Raises:
         PipelineServeError: it cannot start, or the stages failed while serving.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
+        keys = KeyFile(Path(settings.api_key_file)) if settings.api_key_file else None
         shape = shape_of(load_config(settings.model_folder))
         plan = make_plan(settings, shape, this_machine())
-        codec = load_codec(settings.model_folder)
+        codec = _load_codec(settings.model_folder)
         group = stack.enter_context(StageGroup(plan))
         ending.hurry = group.kill
         stack.callback(ending.begin)
@@ -102,7 +109,7 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         )
         core = EngineCore(scheduler, group, observer)
         failure = _Failure()
-        loop = EngineLoop(core, group, failure.note)
+        loop = EngineLoop(core, group, failure.note, shape.vocabulary_size)
         context = ApiContext(
             engine=loop,
             codec=codec,
@@ -112,6 +119,7 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
             registry=registry,
             new_id=lambda: uuid.uuid4().hex,
             unix_time_s=time.time,
+            keys=keys,
         )
         server = _uvicorn_server(context)
         failure.stop_server = lambda: setattr(server, "should_exit", True)
@@ -125,6 +133,17 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         server.run(sockets=[listener])
         if failure.message is not None:
             raise EngineUnavailableError(failure.message)
+
+
+def _load_codec(model_folder: Path) -> TextCodec:
+    try:
+        return load_codec(model_folder)
+    except Exception as error:  # the libraries below raise whatever the files make them
+        reason = str(error).partition("\n")[0]
+        raise ModelUnavailableError(
+            f"{model_folder}: the tokenizer cannot be loaded: {reason}; "
+            "expected the tokenizer's files beside config.json; fetch the model again"
+        ) from error
 
 
 def listen(host: str, port: int) -> socket.socket:

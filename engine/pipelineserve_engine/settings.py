@@ -59,6 +59,9 @@ class EngineSettings:
     threads_per_stage: int = field(
         default=0, metadata={"help": "torch threads of each stage; 0 divides the cores"}
     )
+    api_key_file: str = field(
+        default="", metadata={"help": "file with the API's keys, one a line; empty lets all in"}
+    )
     parent_pid: int = field(
         default=0, metadata={"help": "end when this is no longer the parent process; 0 for never"}
     )

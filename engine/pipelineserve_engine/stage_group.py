@@ -32,6 +32,7 @@ _CHECK_PERIOD_S = 0.5
 # A stage whose neighbour was killed may report its lost link before the kernel reports the death.
 _CAUSE_TIMEOUT_S = 1.0
 _CAUSE_PERIOD_S = 0.02
+_LAST_WORDS_TIMEOUT_MS = 100
 
 
 class StageGroup:
@@ -215,7 +216,10 @@ class StageGroup:
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + _CHECK_PERIOD_S
-        self._raise_for_ended()
+        has_ended = any(process.poll() is not None for process in self._processes)
+        # Its last words say more than its exit status, and may have come since they were asked for.
+        if has_ended and not self._reports.poll(_LAST_WORDS_TIMEOUT_MS):
+            self._raise_for_ended()
 
     def _raise_for_ended(self, timeout_s: float = 0.0, *, only_killed: bool = False) -> None:
         """Name the stage that has ended, or, to find the cause of a failure, was killed."""

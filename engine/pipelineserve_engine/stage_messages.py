@@ -2,15 +2,50 @@
 
 import msgspec
 
+from pipelineserve_engine.generation import TokenLogprobs
+
+
+class LogitAdjustments(msgspec.Struct, frozen=True, array_like=True):
+    """Penalties and bias of one token, with the history that they look at.
+
+    Stages keep nothing between steps, so a token that is computed again gets the same history.
+    Buffers hold little-endian int32 (token ids, counts) or float32 (bias); ids are distinct.
+
+    Attributes:
+        repetition_penalty: for the tokens in `seen_token_ids`.
+        frequency_penalty: per occurrence, for the tokens in `output_token_ids`.
+        presence_penalty: once, for the tokens in `output_token_ids`.
+        seen_token_ids: of prompt and output; empty if no penalty looks at them.
+        output_token_ids: of the output; empty if no penalty looks at them.
+        output_counts: how often each of `output_token_ids` was put out.
+        bias_token_ids: whose logits the bias changes.
+        bias: what is added to each.
+    """
+
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    seen_token_ids: bytes
+    output_token_ids: bytes
+    output_counts: bytes
+    bias_token_ids: bytes
+    bias: bytes
+
 
 class SamplingSpec(msgspec.Struct, frozen=True, array_like=True):
-    """How to draw one token; `temperature` > 0, since greedy is no spec at all."""
+    """How to choose one token; no spec at all is greedy, without anything else.
+
+    Fields as in `SamplingParameters`; `seed` is 0 where nothing is drawn.
+    """
 
     temperature: float
     top_k: int
     top_p: float
     seed: int
     output_index: int
+    min_p: float = 0.0
+    adjustments: LogitAdjustments | None = None
+    num_top_logprobs: int | None = None
 
 
 class PieceCommand(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +84,30 @@ class ReadyReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
     kv_bytes: int
 
 
+class SampleFailure(msgspec.Struct, frozen=True, array_like=True):
+    """The token of one request could not be chosen; the other requests' tokens stand.
+
+    Attributes:
+        sample_index: among the micro-batch's sampling pieces.
+        reason: for the client; holds nothing of its prompt.
+    """
+
+    sample_index: int
+    reason: str
+
+
+class SampleExtras(msgspec.Struct, frozen=True, array_like=True):
+    """What comes back with the tokens of a micro-batch where there is more than token ids.
+
+    Attributes:
+        logprobs: one per token, None where not asked for; empty if nobody asked.
+        failures: requests whose token is only a placeholder.
+    """
+
+    logprobs: tuple[TokenLogprobs | None, ...] = ()
+    failures: tuple[SampleFailure, ...] = ()
+
+
 class StepReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A stage has run a micro-batch; the last stage adds the sampled tokens.
 
@@ -62,6 +121,7 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
     start_s: float
     end_s: float
     token_ids: tuple[int, ...] | None
+    extras: SampleExtras | None = None
 
 
 class FailureReport(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from pipelineserve_engine.attention import PieceLayout, pack
-from pipelineserve_engine.sampling import sample
-from pipelineserve_engine.stage_messages import StepCommand
+from pipelineserve_engine.sampling import Samples, sample
+from pipelineserve_engine.stage_messages import SampleExtras, StepCommand
 from pipelineserve_engine.stage_model import StageModel
 
 
@@ -16,6 +16,7 @@ class StageOutput:
 
     hidden: torch.Tensor | None
     token_ids: tuple[int, ...] | None
+    extras: SampleExtras | None = None
 
 
 class StageRunner:
@@ -50,15 +51,14 @@ class StageRunner:
         output = self._model.run_layers(hidden, positions, packed)
         if not shape.is_last:
             return StageOutput(output, None)
-        return StageOutput(None, self._sample(command, output, lengths))
+        samples = self._sample(command, output, lengths)
+        return StageOutput(None, samples.token_ids, samples.extras)
 
-    def _sample(
-        self, command: StepCommand, hidden: torch.Tensor, lengths: list[int]
-    ) -> tuple[int, ...]:
+    def _sample(self, command: StepCommand, hidden: torch.Tensor, lengths: list[int]) -> Samples:
         ends = torch.tensor(lengths).cumsum(dim=0) - 1
         is_sampling = torch.tensor([piece.samples for piece in command.pieces])
         rows = ends[is_sampling]
         if len(rows) == 0:
-            return ()
+            return Samples(())
         specs = [piece.sampling for piece in command.pieces if piece.samples]
-        return tuple(sample(self._model.logits(hidden[rows]), specs))
+        return sample(self._model.logits(hidden[rows]), specs)

@@ -147,6 +147,7 @@ class Worker:
                 start_s=start_s,
                 end_s=end_s,
                 token_ids=output.token_ids,
+                extras=output.extras,
             )
         )
 

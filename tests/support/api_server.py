@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from character_codec import CharacterCodec
 from fake_engine import FakeEngine
 from pipelineserve_engine.api.app import build_app
+from pipelineserve_engine.api.authorization import KeyFile
 from pipelineserve_engine.api.context import ApiContext
 from pipelineserve_engine.generation import EngineClient
 from pipelineserve_engine.text.tokenizer import TextCodec
@@ -39,6 +40,7 @@ def an_api_context(
     max_context_tokens: int = 200_000,
     registry: CollectorRegistry | None = None,
     max_body_bytes: int = 8 * 1024 * 1024,
+    keys: KeyFile | None = None,
 ) -> ApiContext:
     """A context with ids id0, id1, ... at Unix time 1000."""
     ids = count()
@@ -52,6 +54,7 @@ def an_api_context(
         new_id=lambda: f"id{next(ids)}",
         unix_time_s=lambda: 1000.5,
         max_body_bytes=max_body_bytes,
+        keys=keys,
     )
 
 

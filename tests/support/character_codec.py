@@ -34,6 +34,10 @@ class CharacterCodec:
         """One character per id."""
         return "".join(map(chr, token_ids))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """The character in UTF-8; the end of the turn has a name."""
+        return chr(token_id).encode() if token_id else b"<end>"
+
     def is_shown(self, token_id: int) -> bool:
         """All but the end of the turn."""
         return token_id != 0

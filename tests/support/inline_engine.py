@@ -16,7 +16,12 @@ from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.executor import InlineExecutor
-from pipelineserve_engine.generation import GREEDY, GenerationRequest, SamplingParameters
+from pipelineserve_engine.generation import (
+    GREEDY,
+    GenerationRequest,
+    SamplingParameters,
+    TokenLogprobs,
+)
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.stage_model import StageModel, StageShape
 from pipelineserve_engine.stage_runner import StageRunner
@@ -34,14 +39,19 @@ class InlineEngine:
     registry: CollectorRegistry
     outputs: dict[str, list[int]] = field(default_factory=dict)
     finishes: dict[str, FinishReason] = field(default_factory=dict)
+    logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
     now_s: float = 0.0
 
     def submit(
         self, request_id: str, prompt: Iterable[int], num_tokens: int,
         sampling: SamplingParameters = GREEDY, stop_token_ids: frozenset[int] = frozenset(),
+        *, num_top_logprobs: int | None = None,
     ) -> None:  # fmt: skip
         """Queue a request that must be accepted."""
-        request = GenerationRequest(request_id, tuple(prompt), num_tokens, sampling, stop_token_ids)
+        request = GenerationRequest(
+            request_id, tuple(prompt), num_tokens, sampling, stop_token_ids,
+            num_top_logprobs=num_top_logprobs,
+        )  # fmt: skip
         assert isinstance(self.core.submit(request, self.now_s), Accepted)
         self.outputs[request_id] = []
 
@@ -50,11 +60,13 @@ class InlineEngine:
         self.now_s += 1.0
         self.core.fill_slots(self.now_s)
         for report in self.executor.receive(0.0):
-            for emission in self.core.absorb(report, self.now_s):
-                if emission.token_id is not None:
-                    self.outputs[emission.request_id].append(emission.token_id)
-                if emission.finish is not None:
-                    self.finishes[emission.request_id] = emission.finish
+            for output in self.core.absorb(report, self.now_s):
+                if output.token_id is not None:
+                    self.outputs[output.request_id].append(output.token_id)
+                if output.finish is not None:
+                    self.finishes[output.request_id] = output.finish
+                if output.event.logprobs is not None:
+                    self.logprobs.setdefault(output.request_id, []).append(output.event.logprobs)
 
     def run(self, max_steps: int = 10_000) -> Mapping[str, list[int]]:
         """Step until no request is live; return all outputs."""

@@ -278,6 +278,10 @@ class Pipeline:
         """Find a stop string in the text now."""
         return self._end_early(request_id, self.scheduler.finish(request_id, self.now_s))
 
+    def fail(self, request_id: str) -> RequestRecord | None:
+        """Find that this request alone cannot go on."""
+        return self._end_early(request_id, self.scheduler.fail(request_id, self.now_s))
+
     def fail_all(self) -> list[RequestRecord]:
         """Lose the executor: nothing in flight comes back and the memory is gone."""
         records = self.scheduler.fail_all(self.now_s)

@@ -4,7 +4,7 @@ import queue
 import threading
 from collections.abc import Sequence
 
-from pipelineserve_engine.stage_messages import StageReport, StepCommand, StepReport
+from pipelineserve_engine.stage_messages import SampleExtras, StageReport, StepCommand, StepReport
 
 # A bound for tests that would otherwise hang, never something that is measured.
 PATIENCE_S = 30.0
@@ -17,6 +17,7 @@ def report_of(
     stage_index: int = 0,
     start_s: float = 0.0,
     end_s: float = 0.0,
+    extras: SampleExtras | None = None,
 ) -> StepReport:
     """A stage's report of a command; with tokens it is the last stage's."""
     return StepReport(
@@ -26,6 +27,7 @@ def report_of(
         start_s=start_s,
         end_s=end_s,
         token_ids=None if token_ids is None else tuple(token_ids),
+        extras=extras,
     )
 
 

@@ -107,6 +107,10 @@ class Scheduler:
         """End a request whose text is complete (a stop string); None if it is not live."""
         return self._end_early(request_id, FinishReason.STOP, now_s)
 
+    def fail(self, request_id: str, now_s: float) -> RequestRecord | None:
+        """End a request that cannot go on, though the others can; None if it is not live."""
+        return self._end_early(request_id, FinishReason.ERROR, now_s)
+
     def fail_all(self, now_s: float) -> list[RequestRecord]:
         """End every live request because the executor is gone; in-flight work never comes back."""
         records = [

@@ -1,6 +1,6 @@
 """The JSON of answers and stream chunks, in OpenAI's shape."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,36 +41,50 @@ class ChunkShape:
         return {**self.head.fields(self.kind), "choices": [], "usage": usage}
 
 
-def usage_of(num_prompt_tokens: int, outputs: Iterable[Output | TextDelta]) -> Json:
-    """Token counts of one answer; several prompts are summed."""
-    ends = tuple(outputs)
+def usage_of(num_prompt_tokens: int, ends: Sequence[Output | TextDelta], num_samples: int) -> Json:
+    """Token counts of one answer; several prompts are summed, each counted once.
+
+    Args:
+        num_prompt_tokens: of all prompts.
+        ends: of all choices, in the order of their index.
+        num_samples: choices per prompt.
+    """
+    # The sample that went first had the least in the cache; for the others it had filled it.
+    num_cached_tokens = sum(
+        min(end.cached_prompt_tokens for end in ends[start : start + num_samples])
+        for start in range(0, len(ends), num_samples)
+    )
     num_output_tokens = sum(end.output_tokens for end in ends)
     return {
         "prompt_tokens": num_prompt_tokens,
         "completion_tokens": num_output_tokens,
         "total_tokens": num_prompt_tokens + num_output_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(end.cached_prompt_tokens for end in ends)},
+        "prompt_tokens_details": {"cached_tokens": num_cached_tokens},
     }
 
 
-def chat_choice(output: Output) -> Json:
+def chat_choice(index: int, output: Output, logprobs: Json | None) -> Json:
     """The choice of a whole chat answer."""
     message = {"role": "assistant", "content": output.text, "refusal": None}
     return {
-        "index": 0,
+        "index": index,
         "message": message,
-        "logprobs": None,
+        "logprobs": logprobs,
         "finish_reason": output.finish.value,
     }
 
 
-def chat_chunk_choice(delta: Json, finish: FinishReason | None = None) -> Json:
+def chat_chunk_choice(
+    index: int, delta: Json, *, finish: FinishReason | None = None, logprobs: Json | None = None
+) -> Json:
     """The choice of one chat chunk."""
     reason = None if finish is None else finish.value
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
 
-def completion_choice(index: int, text: str, finish: FinishReason | None) -> Json:
+def completion_choice(
+    index: int, text: str, finish: FinishReason | None, logprobs: Json | None
+) -> Json:
     """The choice of a whole completion, or of one chunk of it."""
     reason = None if finish is None else finish.value
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}

@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from pipelineserve_engine.api.authorization import KeyGate
 from pipelineserve_engine.api.body import BodyLimit
 from pipelineserve_engine.api.chat import chat_router
 from pipelineserve_engine.api.completions import completion_router
@@ -20,4 +21,6 @@ def build_app(context: ApiContext) -> FastAPI:
     app.include_router(health_router(context))
     install_error_handlers(app)
     app.add_middleware(BodyLimit, max_body_bytes=context.max_body_bytes)
+    if context.keys is not None:
+        app.add_middleware(KeyGate, keys=context.keys)  # the last one added comes first
     return app

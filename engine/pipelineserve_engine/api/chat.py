@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`."""
+"""`POST /v1/chat/completions`: one conversation, one or several answers at once."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,11 +17,19 @@ from pipelineserve_engine.api.answers import (
 from pipelineserve_engine.api.body import read_body
 from pipelineserve_engine.api.context import ApiContext
 from pipelineserve_engine.api.disconnect import until_disconnect
-from pipelineserve_engine.api.outputs import TextDelta, collect, text_deltas
-from pipelineserve_engine.api.prompts import encode_chat, generation_request, require_model
+from pipelineserve_engine.api.logprobs import chat_logprobs
+from pipelineserve_engine.api.outputs import (
+    TextDelta,
+    collect,
+    gather_or_cancel,
+    interleave,
+    text_deltas,
+)
+from pipelineserve_engine.api.prompts import encode_chat, generation_requests, require_model
 from pipelineserve_engine.api.schemas import ChatBody
 from pipelineserve_engine.api.streaming import start_stream
 from pipelineserve_engine.text.assembly import TextAssembler
+from pipelineserve_engine.text.tokenizer import TextCodec
 
 
 def chat_router(context: ApiContext) -> APIRouter:
@@ -42,40 +50,52 @@ async def _answer(context: ApiContext, body: ChatBody) -> Response:
     head = AnswerHead(
         f"chatcmpl-{context.new_id()}", int(context.unix_time_s()), context.served_model_name
     )
-    request = generation_request(
-        context,
-        body,
-        request_id=head.id,
-        prompt_token_ids=prompt_ids,
-        output_limit=body.output_limit,
-    )
-    deltas = text_deltas(context.engine, request, TextAssembler(context.codec, body.stop))
+    streams = [
+        text_deltas(context.engine, request, TextAssembler(context.codec, body.stop))
+        for request in generation_requests(context, body, head.id, [prompt_ids])
+    ]
     if body.stream:
         shape = ChunkShape(head, "chat.completion.chunk", body.includes_usage)
-        return await start_stream(_chunks(shape, len(prompt_ids), deltas))
-    output = await collect(deltas)
+        return await start_stream(_chunks(shape, context.codec, len(prompt_ids), streams))
+    outputs = await gather_or_cancel([collect(stream) for stream in streams])
+    has_logprobs = body.num_top_logprobs is not None
+    choices = [
+        chat_choice(
+            index, output, chat_logprobs(context.codec, output.scored) if has_logprobs else None
+        )
+        for index, output in enumerate(outputs)
+    ]
     return JSONResponse(
         {
             **head.fields("chat.completion"),
-            "choices": [chat_choice(output)],
-            "usage": usage_of(len(prompt_ids), [output]),
+            "choices": choices,
+            "usage": usage_of(len(prompt_ids), outputs, len(outputs)),
         }
     )
 
 
 async def _chunks(
-    shape: ChunkShape, num_prompt_tokens: int, deltas: AsyncGenerator[TextDelta, None]
+    shape: ChunkShape,
+    codec: TextCodec,
+    num_prompt_tokens: int,
+    streams: list[AsyncGenerator[TextDelta, None]],
 ) -> AsyncGenerator[Json, None]:
-    """The role with the first engine event, then text as it comes, the reason, the usage."""
-    async with aclosing(deltas):
-        is_first = True
-        async for delta in deltas:
-            if is_first:
-                yield shape.chunk(chat_chunk_choice({"role": "assistant", "content": ""}))
-                is_first = False
-            if delta.text:
-                yield shape.chunk(chat_chunk_choice({"content": delta.text}))
+    """The role with a choice's first engine event, text as it comes, the reason; then the usage."""
+    begun = set()
+    ends: dict[int, TextDelta] = {}
+    async with aclosing(interleave(streams)) as deltas:
+        async for index, delta in deltas:
+            if index not in begun:
+                begun.add(index)
+                role = {"role": "assistant", "content": ""}
+                yield shape.chunk(chat_chunk_choice(index, role))
+            if delta.text or delta.scored is not None:
+                logprobs = None if delta.scored is None else chat_logprobs(codec, [delta.scored])
+                text = {"content": delta.text}
+                yield shape.chunk(chat_chunk_choice(index, text, logprobs=logprobs))
             if delta.finish is not None:
-                yield shape.chunk(chat_chunk_choice({}, delta.finish))
-                if shape.includes_usage:
-                    yield shape.usage_chunk(usage_of(num_prompt_tokens, [delta]))
+                ends[index] = delta
+                yield shape.chunk(chat_chunk_choice(index, {}, finish=delta.finish))
+    if shape.includes_usage:
+        by_index = [ends[index] for index in sorted(ends)]
+        yield shape.usage_chunk(usage_of(num_prompt_tokens, by_index, len(by_index)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from pipelineserve_engine.api.authorization import KeyFile
 from pipelineserve_engine.generation import EngineClient
 from pipelineserve_engine.text.tokenizer import TextCodec
 
@@ -23,6 +24,7 @@ class ApiContext:
         new_id: a fresh opaque id, hexadecimal digits by custom.
         unix_time_s: the wall clock, for `created` in answers.
         max_body_bytes: larger request bodies are refused.
+        keys: what clients must bring one of; None lets everybody in.
     """
 
     engine: EngineClient
@@ -34,3 +36,4 @@ class ApiContext:
     new_id: Callable[[], str]
     unix_time_s: Callable[[], float]
     max_body_bytes: int = 8 * 1024 * 1024
+    keys: KeyFile | None = None

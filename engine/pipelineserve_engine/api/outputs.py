@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.scheduler.requests import FinishReason
+from pipelineserve_engine.api.logprobs import ScoredToken
 from pipelineserve_engine.generation import EngineClient, GenerationRequest, TokenEvent
 from pipelineserve_engine.text.assembly import TextAssembler
 
@@ -18,13 +19,15 @@ ItemT = TypeVar("ItemT")
 class TextDelta:
     """What one engine step adds to the text; the counts are those of the request so far.
 
-    `finish` is set on the last delta, and only there.
+    `finish` is set on the last delta, and only there. `scored` is the step's token, if its
+    log-probabilities were asked for; its text may be held back for later deltas.
     """
 
     text: str
     output_tokens: int
     cached_prompt_tokens: int
     finish: FinishReason | None = None
+    scored: ScoredToken | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Output:
     output_tokens: int
     cached_prompt_tokens: int
     finish: FinishReason
+    scored: tuple[ScoredToken, ...] = ()
 
 
 async def text_deltas(
@@ -56,7 +60,7 @@ async def text_deltas(
                 engine.finish(request.request_id)
             # To its end, so that closing it is no cancellation.
             await _drain(events)
-            yield _require_complete(delta)
+            yield _require_complete(delta, event.detail)
             return
     raise EngineUnavailableError(
         f"the engine's output ended after {progress.output_tokens} tokens without a reason; "
@@ -67,12 +71,19 @@ async def text_deltas(
 async def collect(deltas: AsyncGenerator[TextDelta, None]) -> Output:
     """The whole answer of one request."""
     pieces = []
+    scored = []
     async with aclosing(deltas):
         async for delta in deltas:
             pieces.append(delta.text)
+            if delta.scored is not None:
+                scored.append(delta.scored)
             if delta.finish is not None:
                 return Output(
-                    "".join(pieces), delta.output_tokens, delta.cached_prompt_tokens, delta.finish
+                    "".join(pieces),
+                    delta.output_tokens,
+                    delta.cached_prompt_tokens,
+                    delta.finish,
+                    tuple(scored),
                 )
     raise EngineUnavailableError("the output ended without its last part; try again")
 
@@ -93,6 +104,11 @@ async def interleave(
 
     The first failure is raised. Closing it, or a failure, closes every stream.
     """
+    if len(streams) == 1:  # by far the most frequent case, and no task per item
+        async with aclosing(streams[0]) as stream:
+            async for item in stream:
+                yield 0, item
+        return
     waiting = {asyncio.create_task(_next(stream)): i for i, stream in enumerate(streams)}
     try:
         while waiting:
@@ -118,24 +134,26 @@ class _Progress:
         self.output_tokens = 0
 
     def add(self, event: TokenEvent) -> TextDelta:
-        text, finish = "", event.finish
+        text, finish, scored = "", event.finish, None
         if event.token_id is not None:
             self.output_tokens += 1
+            if event.logprobs is not None:
+                scored = ScoredToken(event.token_id, event.logprobs)
             text = self._assembler.push(event.token_id)
         if finish is not None:
             text += self._assembler.flush()
         if self._assembler.has_stopped:
             finish = FinishReason.STOP
         self._cached_prompt_tokens = max(self._cached_prompt_tokens, event.cached_prompt_tokens)
-        return TextDelta(text, self.output_tokens, self._cached_prompt_tokens, finish)
+        return TextDelta(text, self.output_tokens, self._cached_prompt_tokens, finish, scored)
 
 
-def _require_complete(delta: TextDelta) -> TextDelta:
+def _require_complete(delta: TextDelta, detail: str) -> TextDelta:
     match delta.finish:
         case FinishReason.ERROR | FinishReason.CANCELLED:
             raise EngineUnavailableError(
                 f"the engine gave the request up after {delta.output_tokens} tokens "
-                f"({delta.finish.value}); send it again"
+                f"({detail or delta.finish.value}); send it again"
             )
         case FinishReason.STOP | FinishReason.LENGTH | None:
             return delta

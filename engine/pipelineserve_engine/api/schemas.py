@@ -19,6 +19,10 @@ DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 MOST_STOP_STRINGS = 4
 LONGEST_STOP_CHARACTERS = 256
 MOST_PROMPTS = 128
+MOST_SAMPLES = 16
+MOST_CHOICES = 128
+MOST_BIASES = 300  # OpenAI's
+LARGEST_BIAS = 100.0
 LARGEST_TOKEN_ID = 2**31 - 1
 
 Prompt = str | tuple[int, ...]
@@ -93,12 +97,52 @@ def _is_prompt(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _parse_logit_bias(value: object) -> tuple[tuple[int, float], ...]:
+    """OpenAI's object of token ids, which are strings in JSON, to biases."""
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise _fault('Expected an object of token ids to numbers, like {"50256": -100}')
+    if len(value) > MOST_BIASES:
+        raise _fault(f"Expected at most {MOST_BIASES} token ids")
+    biases = {_parse_token_id(key): _parse_bias(key, bias) for key, bias in value.items()}
+    if len(biases) < len(value):
+        raise _fault("Expected each token id once")
+    return tuple(biases.items())
+
+
+def _parse_token_id(key: str) -> int:
+    is_number = key.isascii() and key.isdigit() and len(key) <= 10
+    if not is_number or int(key) > LARGEST_TOKEN_ID:
+        raise _fault('Expected token ids as keys, like "50256"')
+    return int(key)
+
+
+def _parse_bias(key: str, bias: object) -> float:
+    match bias:
+        case bool():
+            pass  # an integer in Python, but not in JSON
+        case int() | float() if abs(bias) <= LARGEST_BIAS:
+            return float(bias)
+    raise _fault(f"Token {key}: expected a number from {-LARGEST_BIAS:g} to {LARGEST_BIAS:g}")
+
+
+def _parse_response_format(value: object) -> object:
+    if value is None or value == {"type": "text"}:
+        return value
+    raise _fault(
+        'Only {"type": "text"} is supported, there is no JSON mode; ask for JSON in the prompt, '
+        "check the answer and ask again if it is none"
+    )
+
+
 Unsupported = Annotated[Any, AfterValidator(_OnlyDefault())]
-NoPenalty = Annotated[Any, AfterValidator(_OnlyDefault(0))]
 OnlyOne = Annotated[Any, AfterValidator(_OnlyDefault(1))]
 OnlyFalse = Annotated[Any, AfterValidator(_OnlyDefault(False))]
 NoneOrEmpty = Annotated[Any, AfterValidator(_OnlyDefault([], {}))]
 OutputTokens = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
+ClientId = Annotated[str, Field(max_length=256)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_TOKEN_ID)]
 
 
@@ -114,25 +158,33 @@ class StreamOptions(_Strict):
 
 
 class GenerationBody(_Strict):
-    """What both endpoints share; `top_k`, `stop_token_ids` and `priority` are extensions."""
+    """What both endpoints share.
+
+    Extensions of OpenAI's API: `top_k`, `min_p`, `repetition_penalty`, `stop_token_ids`,
+    `ignore_eos` and `priority`. `prompt_cache_key` is only a hint, and prefixes are found without.
+    """
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     max_tokens: OutputTokens | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.1, le=10, allow_inf_nan=False)] | None = None
+    logit_bias: Annotated[tuple[tuple[int, float], ...], PlainValidator(_parse_logit_bias)] = ()
+    n: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: Annotated[tuple[str, ...], PlainValidator(_parse_stop)] = ()
     stop_token_ids: Annotated[list[TokenId], Field(max_length=128)] | None = None
+    ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: Annotated[str, Field(max_length=256)] | None = None
+    user: ClientId | None = None
+    safety_identifier: ClientId | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=256)] | None = None
     priority: Annotated[int, Field(ge=-100, le=100)] | None = None
-
-    n: OnlyOne = None
-    presence_penalty: NoPenalty = None
-    frequency_penalty: NoPenalty = None
-    logit_bias: NoneOrEmpty = None
 
     @field_validator("stream_options")
     @classmethod
@@ -147,6 +199,16 @@ class GenerationBody(_Strict):
     def includes_usage(self) -> bool:
         """Whether a stream ends with a chunk that holds the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def num_samples(self) -> int:
+        """Answers to each prompt."""
+        return self.n or 1
+
+    @property
+    def client_id(self) -> str:
+        """Who gets fair turns with the others; nobody in particular by default."""
+        return self.user or self.safety_identifier or ""
 
 
 class MessageBody(_Strict):
@@ -175,12 +237,19 @@ class ChatBody(GenerationBody):
     messages: Annotated[list[MessageBody], Field(min_length=1, max_length=4096)]
     max_completion_tokens: OutputTokens | None = None
 
-    logprobs: OnlyFalse = None
-    top_logprobs: NoPenalty = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     tools: NoneOrEmpty = None
     tool_choice: Annotated[Any, AfterValidator(_OnlyDefault("none", "auto"))] = None
     parallel_tool_calls: Annotated[Any, AfterValidator(_OnlyDefault(True, False))] = None
-    response_format: Annotated[Any, AfterValidator(_OnlyDefault({"type": "text"}))] = None
+    response_format: Annotated[Any, AfterValidator(_parse_response_format)] = None
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _only_with_logprobs(cls, number: int | None, others: ValidationInfo) -> int | None:
+        if number and not others.data.get("logprobs"):
+            raise _fault('Only allowed together with "logprobs": true')
+        return number
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -195,18 +264,38 @@ class ChatBody(GenerationBody):
         """Most tokens to generate; None for as many as fit the context."""
         return self.max_completion_tokens or self.max_tokens
 
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """How many likeliest tokens to name beside each one; None for no log-probabilities."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
 
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`."""
 
     prompt: Annotated[tuple[Prompt, ...], PlainValidator(_parse_prompts)]
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
 
-    logprobs: OnlyFalse = None
     echo: OnlyFalse = None
     best_of: OnlyOne = None
     suffix: Annotated[Any, AfterValidator(_OnlyDefault(""))] = None
+
+    @field_validator("prompt")
+    @classmethod
+    def _few_choices(
+        cls, prompts: tuple[Prompt, ...], others: ValidationInfo
+    ) -> tuple[Prompt, ...]:
+        num_choices = len(prompts) * (others.data.get("n") or 1)
+        if num_choices > MOST_CHOICES:
+            raise _fault(f"Expected at most {MOST_CHOICES} prompts times 'n', got {num_choices}")
+        return prompts
 
     @property
     def output_limit(self) -> int:
         """Most tokens to generate."""
         return self.max_tokens or DEFAULT_COMPLETION_TOKENS
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """How many likeliest tokens to name beside each one; None for no log-probabilities."""
+        return self.logprobs

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from jinja2 import TemplateError
 
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve_engine.text.token_bytes import byte_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ class TextCodec(TokenDecoder, Protocol):
         """Ids that end the model's turn."""
         ...
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for, often not whole characters; none outside the vocabulary.
+
+        A special token, which has no text, is written as it is called.
+        """
+        ...
+
     def encode_prompt(self, text: str) -> tuple[int, ...]:
         """Ids of a plain prompt, with the special tokens that the model expects around it."""
         ...
@@ -64,6 +72,8 @@ class HuggingFaceCodec:
         self._tokenizer = tokenizer
         self._size = len(tokenizer)
         self._hidden_ids = _special_ids(tokenizer)
+        self._added_ids = frozenset(tokenizer.added_tokens_decoder)
+        self._read_bytes = byte_reader(tokenizer.backend_tokenizer)
         eos_id = tokenizer.eos_token_id
         own_stop_ids = frozenset() if eos_id is None else frozenset({eos_id})
         self._stop_token_ids = own_stop_ids | extra_stop_token_ids
@@ -116,6 +126,16 @@ class HuggingFaceCodec:
     def is_shown(self, token_id: int) -> bool:
         """Whether the id has text: false for special tokens and ids outside the vocabulary."""
         return token_id < self._size and token_id not in self._hidden_ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for, often not whole characters; none outside the vocabulary.
+
+        A special token, which has no text, is written as it is called.
+        """
+        name: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
+        if name is None:
+            return b""
+        return name.encode() if token_id in self._added_ids else self._read_bytes(name)
 
 
 def load_codec(model_folder: Path) -> HuggingFaceCodec:

@@ -115,14 +115,37 @@ def test_a_request_whose_text_is_complete_ends_with_stop(pipeline_with_r: object
     check_drained(pipeline)
 
 
+@in_every_state
+def test_a_request_that_fails_ends_alone_with_an_error_and_others_go_on(
+    pipeline_with_r: object,
+) -> None:
+    assert callable(pipeline_with_r)
+    pipeline: Pipeline = pipeline_with_r()
+    num_launched = len(pipeline.launched)
+    record = pipeline.fail("r")
+    check_running(pipeline)
+    assert record is not None
+    assert record.finish is FinishReason.ERROR
+    assert pipeline.scheduler.census().failed == 1
+    pipeline.drain()
+    later = [p for micro_batch in pipeline.launched[num_launched:] for p in micro_batch.pieces]
+    assert "r" not in {piece.request_id for piece in later}
+    other = pipeline.tracked("other").record
+    assert other is not None
+    assert other.finish is FinishReason.LENGTH
+    check_drained(pipeline)
+
+
 def test_ending_a_request_that_is_not_live_is_nothing() -> None:
     pipeline = Pipeline()
     pipeline.submit(make_request("r"))
     pipeline.drain()
     assert pipeline.cancel("r") is None
     assert pipeline.finish("r") is None
+    assert pipeline.fail("r") is None
     assert pipeline.cancel("never came") is None
     assert pipeline.scheduler.census().cancelled == 0
+    assert pipeline.scheduler.census().failed == 0
 
 
 def test_blocks_come_back_when_the_last_piece_in_flight_does_not_before() -> None:

@@ -1,6 +1,7 @@
 """Random lives of a scheduler; whatever happens, nothing is lost, mixed up or overwritten."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from random import Random
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pipelineserve.policy.chunking import Static
-from pipelineserve.scheduler.requests import NewRequest
+from pipelineserve.scheduler.requests import NewRequest, RequestRecord
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
 from scheduling_invariants import check_drained, check_running
@@ -25,6 +26,7 @@ SETTINGS = st.builds(
     max_waiting_requests=st.integers(1, 8),
     max_running_requests=st.integers(1, 8),
 )
+EndEarly = Callable[[Pipeline, str], RequestRecord | None]
 REQUEST_IDS = st.sampled_from([f"request-{index}" for index in range(12)])
 
 
@@ -103,12 +105,14 @@ class SchedulerLife(RuleBasedStateMachine):
                 self.pipeline.complete()
 
     @precondition(lambda self: self.pipeline.live)
-    @rule(data=st.data(), is_cancel=st.booleans())
-    def end_early(self, data: st.DataObject, is_cancel: bool) -> None:
-        """Cancel or finish a live request."""
+    @rule(
+        data=st.data(),
+        end=st.sampled_from([Pipeline.cancel, Pipeline.finish, Pipeline.fail]),
+    )
+    def end_early(self, data: st.DataObject, end: EndEarly) -> None:
+        """Cancel, finish or fail a live request."""
         request_id = data.draw(st.sampled_from(sorted(self.pipeline.live)))
-        ended = self.pipeline.cancel(request_id) if is_cancel else self.pipeline.finish(request_id)
-        assert ended is not None
+        assert end(self.pipeline, request_id) is not None
 
     @rule(request_id=REQUEST_IDS)
     def cancel_whoever(self, request_id: str) -> None:

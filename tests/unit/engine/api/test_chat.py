@@ -75,13 +75,36 @@ async def test_gives_every_parameter_to_the_engine() -> None:
             top_p=0.25,
             seed=11,
             user="alice",
-            extra_body={"top_k": 40, "stop_token_ids": [5], "priority": 2},
+            presence_penalty=0.5,
+            frequency_penalty=-0.5,
+            logit_bias={"7": -100, "9": 5},
+            logprobs=True,
+            top_logprobs=4,
+            safety_identifier="not asked, since there is a user",
+            extra_body={
+                "top_k": 40,
+                "stop_token_ids": [5],
+                "priority": 2,
+                "min_p": 0.125,
+                "repetition_penalty": 1.5,
+            },
         )
     (request,) = engine.requests
     assert request.request_id == "chatcmpl-id0"
     assert request.prompt_token_ids == tuple(map(ord, "user:Hi;"))
     assert request.max_output_tokens == 7
-    assert request.sampling == SamplingParameters(temperature=0.5, top_k=40, top_p=0.25, seed=11)
+    assert request.sampling == SamplingParameters(
+        temperature=0.5,
+        top_k=40,
+        top_p=0.25,
+        seed=11,
+        min_p=0.125,
+        repetition_penalty=1.5,
+        frequency_penalty=-0.5,
+        presence_penalty=0.5,
+        logit_bias=((7, -100.0), (9, 5.0)),
+    )
+    assert request.num_top_logprobs == 4
     assert request.stop_token_ids == {0, 5}
     assert request.client_id == "alice"
     assert request.priority == 2
@@ -110,6 +133,31 @@ async def test_defaults_are_openais() -> None:
     assert request.sampling == SamplingParameters(temperature=1.0, top_k=0, top_p=1.0)
     assert request.client_id == ""
     assert request.priority == 0
+
+
+async def test_the_safety_identifier_is_the_client_when_there_is_no_user() -> None:
+    engine = FakeEngine()
+    async with serving(an_api_context(engine)) as api:
+        await api.client.chat.completions.create(
+            model=MODEL, messages=HI, safety_identifier="bob", prompt_cache_key="any"
+        )
+    assert engine.requests[0].client_id == "bob"
+
+
+async def test_ignore_eos_leaves_only_the_clients_own_stop_tokens() -> None:
+    engine = FakeEngine()
+    async with serving(an_api_context(engine)) as api:
+        fields = {"model": MODEL, "messages": HI, "ignore_eos": True}
+        await api.post(PATH, fields)
+        await api.post(PATH, {**fields, "stop_token_ids": [5]})
+    assert [request.stop_token_ids for request in engine.requests] == [frozenset(), {5}]
+
+
+async def test_a_temperature_next_to_zero_is_greedy() -> None:
+    engine = FakeEngine()
+    async with serving(an_api_context(engine)) as api:
+        await api.post(PATH, {"model": MODEL, "messages": HI, "temperature": 1e-9})
+    assert engine.requests[0].sampling.is_greedy
 
 
 async def test_a_limit_beyond_the_context_is_cut_to_what_fits() -> None:

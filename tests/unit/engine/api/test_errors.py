@@ -59,13 +59,28 @@ async def _refusal(path: str, fields: Any) -> tuple[int, dict[str, Any]]:
         ("stream_options", {"include_usage": True}, "stream_options"),
         ("user", "u" * 257, "user"),
         ("priority", 101, "priority"),
-        ("n", 2, "n"),
+        ("n", 0, "n"),
+        ("n", 17, "n"),
         ("n", True, "n"),
-        ("logprobs", True, "logprobs"),
+        ("logprobs", 3, "logprobs"),
         ("top_logprobs", 3, "top_logprobs"),
-        ("logit_bias", {"5": 1}, "logit_bias"),
-        ("presence_penalty", 0.5, "presence_penalty"),
-        ("frequency_penalty", -1, "frequency_penalty"),
+        ("logit_bias", {"1114112": 1}, "logit_bias"),
+        ("logit_bias", {"5": 100.5}, "logit_bias"),
+        ("logit_bias", {"5": "1"}, "logit_bias"),
+        ("logit_bias", {"5": True}, "logit_bias"),
+        ("logit_bias", {"5": float("nan")}, "logit_bias"),
+        ("logit_bias", {"five": 1}, "logit_bias"),
+        ("logit_bias", {"-5": 1}, "logit_bias"),
+        ("logit_bias", {"5": 1, "05": 2}, "logit_bias"),
+        ("logit_bias", {str(i): 1 for i in range(301)}, "logit_bias"),
+        ("logit_bias", [5], "logit_bias"),
+        ("presence_penalty", 2.1, "presence_penalty"),
+        ("frequency_penalty", -2.1, "frequency_penalty"),
+        ("frequency_penalty", float("nan"), "frequency_penalty"),
+        ("repetition_penalty", 0, "repetition_penalty"),
+        ("min_p", 1.1, "min_p"),
+        ("ignore_eos", 1, "ignore_eos"),
+        ("safety_identifier", "u" * 257, "safety_identifier"),
         ("tools", [{"type": "function"}], "tools"),
         ("response_format", {"type": "json_object"}, "response_format"),
         ("max_completion_tokens", 2**31, "max_completion_tokens"),
@@ -107,7 +122,8 @@ async def test_names_the_field_of_a_chat_request_that_is_wrong(
         ("prompt", [0x110000], "prompt"),
         ("echo", True, "echo"),
         ("best_of", 2, "best_of"),
-        ("logprobs", 0, "logprobs"),
+        ("logprobs", 6, "logprobs"),
+        ("logprobs", True, "logprobs"),
         ("suffix", "end", "suffix"),
         ("messages", HI, "messages"),
     ],
@@ -121,11 +137,29 @@ async def test_names_the_field_of_a_completion_request_that_is_wrong(
 
 
 async def test_says_what_was_got_and_what_is_expected_of_every_fault() -> None:
-    _, error = await _refusal(CHAT, {"model": MODEL, "messages": HI, "n": 2, "top_p": "high"})
+    wrong = {"top_p": "high", "parallel_tool_calls": 2}
+    _, error = await _refusal(CHAT, {"model": MODEL, "messages": HI, **wrong})
     assert error["message"] == (
         "'top_p': Input should be a valid number, got the string \"high\"; "
-        "'n': Not supported by this server; leave it out or send 1, got 2"
+        "'parallel_tool_calls': Not supported by this server; "
+        "leave it out or send true or false, got 2"
     )
+
+
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+async def test_json_modes_are_refused_by_name_with_advice(kind: str) -> None:
+    wanted = {"response_format": {"type": kind}}
+    _, error = await _refusal(CHAT, {"model": MODEL, "messages": HI, **wanted})
+    message = error["message"]
+    assert message.startswith('\'response_format\': Only {"type": "text"} is supported')
+    assert "ask for JSON in the prompt, check the answer" in message
+
+
+async def test_prompts_times_samples_are_bounded() -> None:
+    fields = {"model": MODEL, "prompt": ["a"] * 9, "n": 15}
+    status, error = await _refusal("/v1/completions", fields)
+    assert (status, error["param"]) == (400, "prompt")
+    assert "at most 128 prompts times 'n', got 135" in error["message"]
 
 
 async def test_an_unknown_argument_is_unrecognized_and_a_missing_one_missing() -> None:
@@ -242,6 +276,19 @@ async def test_a_request_that_the_engine_gives_up_is_unavailable(reason: FinishR
         answer = await api.post(CHAT, {"model": MODEL, "messages": HI})
     assert answer.status == 503
     assert engine.cancelled.empty()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_fails_alone_says_why(stream: bool) -> None:
+    events = [*events_of("Hey")[:2], TokenEvent(None, FinishReason.ERROR, detail="bad logits")]
+    async with serving(an_api_context(FakeEngine(events))) as api:
+        answer = await api.post(CHAT, {"model": MODEL, "messages": HI, "stream": stream})
+    last = answer.body.decode().strip().split("\n\n")[-1].removeprefix("data: ")
+    error = json.loads(last)["error"]
+    assert error["code"] == "engine_unavailable"
+    assert error["message"] == (
+        "the engine gave the request up after 2 tokens (bad logits); send it again"
+    )
 
 
 class _Broken(FakeEngine):

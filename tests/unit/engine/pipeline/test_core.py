@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 
 from pipelineserve import metrics
 from pipelineserve.errors import EngineUnavailableError
-from pipelineserve.scheduler.messages import Accepted, Emission, Rejected
+from pipelineserve.scheduler.messages import Accepted, Rejected
 from pipelineserve.scheduler.requests import FinishReason
-from pipelineserve_engine.generation import GenerationRequest, SamplingParameters
+from pipelineserve_engine.core import Output
+from pipelineserve_engine.generation import (
+    GenerationRequest,
+    SamplingParameters,
+    TokenEvent,
+    TokenLogprobs,
+)
 from pipelineserve_engine.stage_messages import (
     FailureReport,
     ReadyReport,
+    SampleExtras,
+    SampleFailure,
     SamplingSpec,
     StepCommand,
 )
@@ -33,8 +41,14 @@ def sent(engine: ScriptedEngine) -> list[StepCommand]:
             return commands
 
 
-def complete(engine: ScriptedEngine, command: StepCommand, now_s: float = 0.0) -> list[Emission]:
-    return engine.core.absorb(report_of(command, [1] * num_samples(command)), now_s)
+def complete(
+    engine: ScriptedEngine,
+    command: StepCommand,
+    now_s: float = 0.0,
+    extras: SampleExtras | None = None,
+) -> list[Output]:
+    report = report_of(command, [1] * num_samples(command), extras=extras)
+    return engine.core.absorb(report, now_s)
 
 
 def run(engine: ScriptedEngine, see: Callable[[StepCommand], None] = lambda _: None) -> None:
@@ -113,6 +127,78 @@ def test_greedy_requests_draw_nothing() -> None:
     engine = a_scripted_engine(draw_seed=draw)
     engine.core.submit(a_request(), 0.0)
     assert specs_of(engine) == [None, None, None]
+
+
+# What comes back with the tokens
+
+BROKEN_SECOND = SampleExtras(failures=(SampleFailure(1, "its logits are broken"),))
+
+
+def test_a_sample_that_failed_ends_its_request_alone_and_says_why() -> None:
+    engine = a_scripted_engine(num_slots=1)
+    for name in ("a", "b", "c"):
+        engine.core.submit(a_request(name), 0.0)
+    engine.core.fill_slots(0.0)
+    (command,) = sent(engine)
+    events = {o.request_id: o.event for o in complete(engine, command, extras=BROKEN_SECOND)}
+    assert events == {
+        "a": TokenEvent(1),
+        "b": TokenEvent(None, FinishReason.ERROR, detail="its logits are broken"),
+        "c": TokenEvent(1),
+    }
+    run(engine)
+    assert engine.metric(metrics.REQUESTS, outcome="error") == 1
+    assert engine.metric(metrics.REQUESTS, outcome="length") == 2
+    assert engine.metric(metrics.OUTPUT_TOKENS) == 6
+    assert engine.core.scheduler.kv_used_ratio == 0.0
+
+
+def test_a_sample_that_failed_does_not_end_the_next_request_of_that_id() -> None:
+    engine = a_scripted_engine(num_slots=1)
+    for name in ("a", "b"):
+        engine.core.submit(a_request(name), 0.0)
+    engine.core.fill_slots(0.0)
+    (command,) = sent(engine)
+    engine.core.cancel("b", 0.0)
+    engine.core.submit(a_request("b"), 0.0)
+    assert [output.request_id for output in complete(engine, command, extras=BROKEN_SECOND)] == [
+        "a"
+    ]
+    run(engine)
+    assert engine.metric(metrics.REQUESTS, outcome="error") == 0
+    assert engine.metric(metrics.REQUESTS, outcome="length") == 2
+
+
+def test_logprobs_reach_the_request_that_asked() -> None:
+    engine = a_scripted_engine(num_slots=1)
+    for name in ("a", "b"):
+        engine.core.submit(a_request(name), 0.0)
+    engine.core.fill_slots(0.0)
+    (command,) = sent(engine)
+    entry = TokenLogprobs(-0.5, (1,), (-0.5,))
+    outputs = complete(engine, command, extras=SampleExtras((None, entry)))
+    assert {o.request_id: o.event.logprobs for o in outputs} == {"a": None, "b": entry}
+
+
+def test_a_stop_token_has_no_logprobs_since_it_is_no_output() -> None:
+    engine = a_scripted_engine(num_slots=1)
+    engine.core.submit(a_request("a", stop_token_ids=frozenset({1})), 0.0)
+    engine.core.fill_slots(0.0)
+    (command,) = sent(engine)
+    (output,) = complete(engine, command, extras=SampleExtras((TokenLogprobs(-0.5, (), ()),)))
+    assert output.event == TokenEvent(None, FinishReason.STOP)
+
+
+def test_a_penalised_request_carries_its_history_and_others_carry_nothing() -> None:
+    engine = a_scripted_engine(num_slots=1)
+    penalised = SamplingParameters(0.0, frequency_penalty=1.0)
+    engine.core.submit(a_request("a", sampling=penalised), 0.0)
+    counts = [
+        spec.adjustments.output_counts for spec in specs_of(engine) if spec and spec.adjustments
+    ]
+    assert counts == [b"", b"\x01\0\0\0", b"\x02\0\0\0"]
+    engine.core.submit(a_request("b", sampling=SamplingParameters(0.5)), 0.0)
+    assert {spec.adjustments for spec in specs_of(engine) if spec} == {None}
 
 
 # Reports
@@ -213,7 +299,9 @@ def test_fail_all_ends_every_request_as_an_error() -> None:
 Step = tuple[str, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "cancel", "finish", "fill", "complete", "fail", "levels"]),
+        st.sampled_from(
+            ["submit", "cancel", "finish", "fill", "complete", "break", "fail", "levels"]
+        ),
         st.integers(0, 9),
     ),
     max_size=60,
@@ -244,6 +332,11 @@ class Script:
                 self.in_flight += sent(self.engine)
             case "complete" if self.in_flight:
                 complete(self.engine, self.in_flight.pop(0), now_s)
+            case "break" if self.in_flight:
+                command = self.in_flight.pop(0)
+                broken = range(number % 2, num_samples(command), 2)
+                failures = tuple(SampleFailure(index, "broken") for index in broken)
+                complete(self.engine, command, now_s, SampleExtras(failures=failures))
             case "fail" if number == 0:
                 core.fail_all(now_s)
                 self.in_flight.clear()

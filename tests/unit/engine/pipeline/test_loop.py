@@ -11,14 +11,20 @@ import pytest
 from pipelineserve import metrics
 from pipelineserve.errors import EngineUnavailableError, InvalidInputError, QueueFullError
 from pipelineserve.scheduler.requests import FinishReason
-from pipelineserve_engine.generation import GenerationRequest, TokenEvent
+from pipelineserve_engine.generation import GenerationRequest, SamplingParameters, TokenEvent
 from pipelineserve_engine.loop import EngineLoop, _Stream, _Submit
-from pipelineserve_engine.stage_messages import FailureReport, StepCommand
+from pipelineserve_engine.stage_messages import (
+    FailureReport,
+    SampleExtras,
+    SampleFailure,
+    StepCommand,
+)
 from scripted_engine import ScriptedEngine, a_request, a_scripted_engine
-from scripted_executor import PATIENCE_S, ScriptedExecutor
+from scripted_executor import PATIENCE_S, ScriptedExecutor, report_of
 
 pytestmark = pytest.mark.anyio
 
+VOCABULARY_SIZE = 1 << 40
 KILLED = EngineUnavailableError("stage 1 ended with signal 9")
 
 
@@ -38,7 +44,11 @@ class RunningLoop:
 
     def __post_init__(self) -> None:
         self.loop = EngineLoop(
-            self.engine.core, self.engine.executor, self.failures.append, lambda: self.now_s
+            self.engine.core,
+            self.engine.executor,
+            self.failures.append,
+            VOCABULARY_SIZE,
+            lambda: self.now_s,
         )
 
     @property
@@ -153,6 +163,8 @@ async def test_closing_in_the_middle_cancels_once_and_nothing_more_is_sent() -> 
         await events.aclose()
         await settled(run)
         run.executor.answer(command)
+        # Twice: the first probe may be answered in the turn that then takes the report in.
+        await settled(run)
         await settled(run)
         assert run.engine.core.cancelled == ["a"]
         assert run.executor.sent.empty()
@@ -312,6 +324,17 @@ async def test_a_refusal_names_the_field(request_: GenerationRequest, message: s
     assert run.engine.metric(metrics.REQUESTS, outcome="rejected") == 1
 
 
+async def test_a_token_that_the_model_does_not_know_never_reaches_the_stages() -> None:
+    async with running() as run:
+        with pytest.raises(InvalidInputError, match="prompt: expected token ids below"):
+            await collect(run.loop, GenerationRequest("a", (1, VOCABULARY_SIZE), 2))
+        await settled(run)
+        assert run.executor.sent.empty()
+        last = GenerationRequest("b", (1, VOCABULARY_SIZE - 1), 1)
+        events, _ = await asyncio.gather(collect(run.loop, last), run.answer_until_done(1))
+        assert len(events) == 1
+
+
 # The engine's own end
 
 
@@ -393,15 +416,39 @@ async def test_no_request_hangs_when_the_loop_fails_while_they_are_posted(seed: 
     assert run.engine.core.scheduler.census().is_conserved
 
 
-async def test_a_mistake_in_the_core_still_answers_the_request_that_hit_it(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_bias_for_a_token_beyond_the_models_vocabulary_is_refused() -> None:
+    biased = SamplingParameters(0.0, logit_bias=((VOCABULARY_SIZE, 1.0),))
+    async with running() as run:
+        with pytest.raises(InvalidInputError) as refused:
+            await collect(run.loop, a_request(sampling=biased))
+    assert refused.value.faults[0].field == "logit_bias"
+    assert run.engine.core.scheduler.tally.arrived == 0
+
+
+async def test_a_request_that_fails_alone_is_told_why_and_the_loop_goes_on() -> None:
+    extras = SampleExtras(failures=(SampleFailure(0, "bad logits"),))
+    async with running() as run:
+        failing = asyncio.create_task(collect(run.loop, a_request("a")))
+        run.executor.report(report_of(await run.next_command(), [0], extras=extras))
+        assert await failing == [TokenEvent(None, FinishReason.ERROR, detail="bad logits")]
+        events, _ = await asyncio.gather(
+            collect(run.loop, a_request("b")), run.answer_until_done(3)
+        )
+        assert events[-1].finish is FinishReason.LENGTH
+    assert run.failures == []
+    assert run.engine.metric(metrics.REQUESTS, outcome="error") == 1
+
+
+async def test_a_mistake_in_the_core_still_answers_the_request_that_hit_it_and_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    quoted = "quoted prompt"
     async with running() as run:
         live = asyncio.create_task(collect(run.loop, a_request("a")))
         await run.next_command()
 
         def fail(*_: object) -> None:
-            raise ZeroDivisionError("mistake")
+            raise ZeroDivisionError(quoted)
 
         monkeypatch.setattr(run.engine.core, "submit", fail)
         outcomes = await asyncio.gather(
@@ -409,7 +456,11 @@ async def test_a_mistake_in_the_core_still_answers_the_request_that_hit_it(
         )
         assert [type(outcome) for outcome in outcomes] == [EngineUnavailableError] * 2
         await asyncio.to_thread(run.loop._thread.join)
-    assert run.failures == ["internal error: ZeroDivisionError('mistake')"]
+    text = "internal error in the engine; the server's log has more"
+    assert run.failures == [text]
+    assert {str(outcome) for outcome in outcomes} == {text}
+    assert "ZeroDivisionError" in caplog.text
+    assert "quoted prompt" not in caplog.text
 
 
 async def test_a_core_too_broken_to_clean_up_still_answers_and_tells(

@@ -1,6 +1,6 @@
 """The engine's flags: one for each field, refused all at once, with the field's name."""
 
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,21 @@ def test_only_the_model_and_its_name_are_required() -> None:
     assert settings == EngineSettings(model_folder=Path("model"), served_name="org/m")
 
 
+def a_value_of(field: Field[object]) -> object:
+    """A value in bounds that is not the default."""
+    if field.name in _BOUNDS:
+        return _BOUNDS[field.name][0] + 1
+    if field.name == "dtype":
+        return "bfloat16"
+    return Path("somewhere") if "Path" in str(field.type) else "something"
+
+
 def test_every_field_is_a_flag_of_its_name() -> None:
-    values = {
-        "model_folder": Path("m"), "served_name": "n", "host": "0.0.0.0", "port": 1,  # noqa: S104
-        "stages": 2, "layers_per_stage": "3,4", "dtype": "bfloat16", "max_context_tokens": 5,
-        "static_chunk_tokens": 6, "max_chunk_tokens": 7, "block_tokens": 8, "kv_tokens": 9,
-        "max_waiting_requests": 10, "max_running_requests": 11, "threads_per_stage": 12,
-        "parent_pid": 13,
-    }  # fmt: skip
-    assert set(values) == {field.name for field in fields(EngineSettings)}
+    values = {field.name: a_value_of(field) for field in fields(EngineSettings)}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
     settings = parse_settings(flags)
-    assert {field.name: getattr(settings, field.name) for field in fields(settings)} == values
+    assert {name: getattr(settings, name) for name in values} == values
+    assert all(value != getattr(parse_settings(REQUIRED), name) for name, value in values.items())
 
 
 def test_names_every_field_out_of_bounds_in_one_message() -> None:
