@@ -4,14 +4,20 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.errors import StagesFailedError
 from pipelineserve.scheduler.messages import Accepted, Emission, Rejected, StepResult
 from pipelineserve.scheduler.requests import NewRequest, RequestRecord
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_engine.executor import Executor, command_of
 from pipelineserve_engine.generation import GenerationRequest, SamplingParameters
 from pipelineserve_engine.observation import Observer
-from pipelineserve_engine.stage_messages import FailureReport, ReadyReport, StageReport, StepReport
+from pipelineserve_engine.stage_messages import (
+    FailureReport,
+    HeartbeatReport,
+    ReadyReport,
+    StageReport,
+    StepReport,
+)
 
 _SEED_BITS = 63
 
@@ -72,6 +78,11 @@ class EngineCore:
             self._note_end(record)
         return records
 
+    def recall_all(self) -> int:
+        """Let every running request start over, since the stages are new; return how many."""
+        self._observer.on_recovery()
+        return self.scheduler.recall_all()
+
     def fill_slots(self, now_s: float) -> None:
         """Compose and send a micro-batch for every empty slot that there is work for."""
         for slot_index in range(self.scheduler.settings.num_slots):
@@ -87,12 +98,12 @@ class EngineCore:
         """Take one report in; the last stage's completes its micro-batch.
 
         Raises:
-            EngineUnavailableError: the stage says that it failed.
+            StagesFailedError: the stage says that it failed.
         """
         match report:
             case FailureReport():
-                raise EngineUnavailableError(report.text)
-            case ReadyReport():
+                raise StagesFailedError(report.text)
+            case ReadyReport() | HeartbeatReport():
                 return []
             case StepReport():
                 return self._absorb_step(report, now_s)

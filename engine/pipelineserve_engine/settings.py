@@ -21,6 +21,10 @@ _BOUNDS = {
     "max_running_requests": (1, 1 << 16),
     "threads_per_stage": (0, 1024),
     "parent_pid": (0, 1 << 31),
+    "drain_seconds": (0, 86400),
+    "stall_seconds": (1, 86400),
+    "recovery_max_restarts": (0, 1000),
+    "recovery_window_seconds": (1, 1 << 20),
 }
 
 
@@ -58,6 +62,19 @@ class EngineSettings:
     )
     threads_per_stage: int = field(
         default=0, metadata={"help": "torch threads of each stage; 0 divides the cores"}
+    )
+    drain_seconds: int = field(
+        default=30, metadata={"help": "how long streams may go on after a request to stop"}
+    )
+    stall_seconds: int = field(
+        default=300,
+        metadata={"help": "work without any step ending for this long restarts the stages"},
+    )
+    recovery_max_restarts: int = field(
+        default=5, metadata={"help": "restarts of failed stages within the window before giving up"}
+    )
+    recovery_window_seconds: int = field(
+        default=3600, metadata={"help": "failures older than this are forgotten"}
     )
     parent_pid: int = field(
         default=0, metadata={"help": "end when this is no longer the parent process; 0 for never"}
