@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from api_server import RunningApi
-from engine_server import NAME, EngineServer, all_have_ended, wait_until
+from engine_server import NAME, PATIENCE_S, EngineServer, all_have_ended, wait_until
 from pipelineserve import metrics
 from served_model import ServedModel
 
@@ -59,6 +59,10 @@ async def some_tokens(server: EngineServer, num_more: int) -> None:
     )
 
 
+def read(server: EngineServer, path: str) -> httpx.Response:
+    return httpx.get(f"{server.url}{path}", timeout=PATIENCE_S)
+
+
 def stage_processes(server: EngineServer) -> list[int]:
     """Of the stages that run now, by stage index: they are started in that order."""
     return sorted(set(server.live_pids()) - {server.pid})
@@ -93,14 +97,14 @@ async def test_meanwhile_it_is_live_but_not_ready_takes_requests_and_lets_them_g
         await some_tokens(server, 20)
         os.kill(stage_processes(server)[1], signal.SIGKILL)
         detail = await asyncio.to_thread(
-            wait_until, lambda: httpx.get(f"{server.url}/ready"), lambda answer: answer.is_error
+            wait_until, lambda: read(server, "/ready"), lambda answer: answer.is_error
         )
         assert "stage 1 ended with signal 9" in detail.json()["detail"]
-        assert httpx.get(f"{server.url}/health").is_success
+        assert (await asyncio.to_thread(read, server, "/health")).is_success
         late = asyncio.create_task(ask(api, REQUESTS[0], 20))
         doomed.cancel()
         assert await late == expected
-        assert httpx.get(f"{server.url}/ready").is_success
+        assert (await asyncio.to_thread(read, server, "/ready")).is_success
         samples = await asyncio.to_thread(
             server.wait_metrics, lambda now: now.value(metrics.REQUESTS_RUNNING) == 0
         )

@@ -1,4 +1,4 @@
-"""Silence and stalls are noticed; long steps, idle times and slow starts are not mistaken for them."""
+"""Silence and stalls are noticed; long steps, idleness and slow starts are no faults."""
 
 import pytest
 
