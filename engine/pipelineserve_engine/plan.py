@@ -66,7 +66,7 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
-        num_slots=partition.num_stages,
+        num_slots=partition.num_stages + settings.extra_slots,
         num_blocks=_num_blocks(settings, shape, machine, context),
         block_tokens=settings.block_tokens,
         max_context_tokens=context,

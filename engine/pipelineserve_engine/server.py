@@ -31,7 +31,7 @@ from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.plan import PipelinePlan, make_plan, this_machine
 from pipelineserve_engine.recovery import Recovery
-from pipelineserve_engine.settings import EngineSettings, parse_settings
+from pipelineserve_engine.settings import SCHEDULES, EngineSettings, parse_settings
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
@@ -97,7 +97,9 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         registry = CollectorRegistry()
         observer = Observer(Telemetry(registry), plan.num_stages)
         scheduler = Scheduler(
-            scheduler_settings(settings, plan), Static(settings.static_chunk_tokens)
+            scheduler_settings(settings, plan),
+            Static(settings.static_chunk_tokens),
+            schedule=SCHEDULES[settings.schedule],
         )
         core = EngineCore(scheduler, group, observer)
         failure = _Failure()
