@@ -113,6 +113,12 @@ def stage_pids(server_pid: int) -> list[int]:
     return sorted({int(pid) for pids in [children, *threads] for pid in pids})
 
 
+def wait_ready(url: str) -> None:
+    """Return when the stages serve."""
+    while httpx.get(f"{url}/ready").is_error:
+        time.sleep(0.1)
+
+
 def keep_asking(
     url: str, reference: dict[Question, str], tally: Tally, is_over: threading.Event
 ) -> None:
@@ -157,8 +163,9 @@ def main() -> int:
         for client in clients:
             client.start()
         for kill in range(options.kills):
-            # Some of these fall into the time in which the stages load.
-            time.sleep(chance.uniform(0.5, 20.0))
+            if chance.random() < 0.75:  # the others fall into the time in which the stages load
+                wait_ready(url)
+            time.sleep(chance.uniform(0.5, 6.0))
             number = chance.choice([signal.SIGKILL, signal.SIGSTOP])
             if pids := stage_pids(pid):
                 os.kill(chance.choice(pids), number)
