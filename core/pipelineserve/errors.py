@@ -41,6 +41,10 @@ class EngineUnavailableError(PipelineServeError):
     """The engine cannot serve now; the same request may succeed later or elsewhere."""
 
 
+class StagesFailedError(EngineUnavailableError):
+    """A stage has ended, stands still or is stuck; the group of stages can be started anew."""
+
+
 class QueueFullError(PipelineServeError):
     """The waiting queue is at its bound; try again after `retry_after_s` seconds."""
 

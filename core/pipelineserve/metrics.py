@@ -81,6 +81,11 @@ PREEMPTIONS = Metric(
     MetricKind.COUNTER,
     "Requests sent back to the waiting queue for want of KV blocks.",
 )
+RECOVERIES = Metric(
+    "pipelineserve_recoveries_total",
+    MetricKind.COUNTER,
+    "Times that the stages failed and were started anew, live requests kept.",
+)
 PROMPT_TOKENS = Metric(
     "pipelineserve_prompt_tokens_total", MetricKind.COUNTER, "Prompt tokens of accepted requests."
 )
@@ -143,6 +148,7 @@ CATALOGUE: tuple[Metric, ...] = (
     REQUESTS_WAITING,
     REQUESTS_RUNNING,
     PREEMPTIONS,
+    RECOVERIES,
     PROMPT_TOKENS,
     CACHED_TOKENS,
     OUTPUT_TOKENS,

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.errors import StagesFailedError
 from pipelineserve.scheduler.messages import (
     Accepted,
     Emission,
@@ -21,6 +21,7 @@ from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.request_sampling import RequestSampling
 from pipelineserve_engine.stage_messages import (
     FailureReport,
+    HeartbeatReport,
     ReadyReport,
     SampleExtras,
     StageReport,
@@ -135,6 +136,12 @@ class EngineCore:
             self._note_end(record)
         return records
 
+    def recall_all(self) -> int:
+        """Let every running request start over, since the stages are new; return how many."""
+        self._observer.on_recovery()
+        self._sampled.clear()
+        return self.scheduler.recall_all()
+
     def fill_slots(self, now_s: float) -> None:
         """Compose and send a micro-batch for every empty slot that there is work for."""
         for slot_index in range(self.scheduler.settings.num_slots):
@@ -151,12 +158,12 @@ class EngineCore:
         """Take one report in; the last stage's completes its micro-batch.
 
         Raises:
-            EngineUnavailableError: the stage says that it failed.
+            StagesFailedError: the stage says that it failed.
         """
         match report:
             case FailureReport():
-                raise EngineUnavailableError(report.text)
-            case ReadyReport():
+                raise StagesFailedError(report.text)
+            case ReadyReport() | HeartbeatReport():
                 return []
             case StepReport():
                 return self._absorb_step(report, now_s)

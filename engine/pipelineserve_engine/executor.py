@@ -9,6 +9,7 @@ from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve_engine.request_sampling import RequestSampling
 from pipelineserve_engine.stage_messages import (
     PieceCommand,
+    ReadyReport,
     StageReport,
     StepCommand,
     StepReport,
@@ -27,8 +28,19 @@ class Executor(Protocol):
         """Return the reports that are there, or wait for one up to `timeout_s` seconds."""
         ...
 
+    def restart(self) -> None:
+        """Start all stages anew, without waiting; a ready report of each follows.
+
+        Everything in flight and all KV is lost.
+        """
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for `wake` only, up to `timeout_s`; the stages may be gone."""
+        ...
+
     def wake(self) -> None:
-        """Make a waiting `receive` return; may be called from any thread."""
+        """Make a waiting `receive` or `wait` return; may be called from any thread."""
         ...
 
 
@@ -63,6 +75,15 @@ class InlineExecutor:
         """Return the reports of what was sent since the last call."""
         reports, self._reports = self._reports, []
         return reports
+
+    def restart(self) -> None:
+        """Be ready again at once; what was in flight is dropped."""
+        self._reports = [
+            ReadyReport(stage_index, 0, 0, 0) for stage_index in range(len(self._stages))
+        ]
+
+    def wait(self, timeout_s: float) -> None:
+        """Never waits."""
 
     def wake(self) -> None:
         """Nothing waits."""

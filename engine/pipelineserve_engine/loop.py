@@ -16,12 +16,15 @@ from pipelineserve.errors import (
     InvalidInputError,
     PipelineServeError,
     QueueFullError,
+    StagesFailedError,
 )
 from pipelineserve.scheduler.messages import Accepted, Rejected, RejectReason
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve_engine.core import EngineCore, Output
 from pipelineserve_engine.executor import Executor
 from pipelineserve_engine.generation import EngineStatus, GenerationRequest, TokenEvent
+from pipelineserve_engine.recovery import Phase, Recovery
+from pipelineserve_engine.stage_messages import ReadyReport, StageReport
 
 _IDLE_WAIT_S = 0.25
 _MIN_RETRY_AFTER_S = 1.0
@@ -75,7 +78,8 @@ class EngineLoop:
     Args:
         core: used by this thread alone from `start` on.
         executor: the one that the core sends to.
-        on_failure: called once, from the thread, when the stages are gone.
+        recovery: decides whether failed stages are started anew; as serving.
+        on_failure: called once, from the thread, when the stages are gone for good.
         vocabulary_size: of the model; a token beyond it would end the stages, and with them every
             request, and tokenizers sometimes know more than their model.
         clock: seconds, of the clock that the stages report in.
@@ -85,12 +89,15 @@ class EngineLoop:
         self,
         core: EngineCore,
         executor: Executor,
+        recovery: Recovery,
         on_failure: Callable[[str], None],
+        *,
         vocabulary_size: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = core
         self._executor = executor
+        self._recovery = recovery
         self._on_failure = on_failure
         self._vocabulary_size = vocabulary_size
         self._clock = clock
@@ -146,6 +153,9 @@ class EngineLoop:
             return EngineStatus(is_live=False, is_ready=False, detail="the engine has ended")
         if self._is_stopping:
             return EngineStatus(is_live=True, is_ready=False, detail="stopping")
+        if self._recovery.phase is not Phase.SERVING:
+            detail = f"starting the stages anew: {self._recovery.cause}"
+            return EngineStatus(is_live=True, is_ready=False, detail=detail)
         return EngineStatus(is_live=True, is_ready=True, detail="serving")
 
     def _require_vocabulary(self, request: GenerationRequest) -> None:
@@ -184,16 +194,50 @@ class EngineLoop:
         now_s = self._clock()
         while self._commands:
             self._obey(self._commands.popleft(), now_s)
-        self._core.fill_slots(now_s)
-        reports = self._executor.receive(_IDLE_WAIT_S)
-        for report in reports:
-            now_s = self._clock()
-            self._deliver(self._core.absorb(report, now_s), now_s)
+        try:
+            self._exchange(now_s)
+        except StagesFailedError as error:
+            self._recover(str(error))
         if not self._core.scheduler.has_work:
             self._end_times_s.clear()  # idle time says nothing about how fast places become free
         if now_s >= self._next_levels_s:
             self._core.observe_levels()
             self._next_levels_s = now_s + _LEVELS_PERIOD_S
+
+    def _exchange(self, now_s: float) -> None:
+        """Give the stages work, if they are there, and take in what they report."""
+        wait_s = _IDLE_WAIT_S
+        pause_s = self._recovery.seconds_to_restart(now_s)
+        if pause_s is not None and pause_s > 0.0:
+            self._executor.wait(min(wait_s, pause_s))
+            return
+        if pause_s is not None:
+            self._recovery.restart()
+            self._executor.restart()
+        if self._recovery.phase is Phase.SERVING:
+            self._core.fill_slots(now_s)
+        for report in self._executor.receive(wait_s):
+            self._note_ready(report)
+            now_s = self._clock()
+            self._deliver(self._core.absorb(report, now_s), now_s)
+
+    def _note_ready(self, report: StageReport) -> None:
+        if isinstance(report, ReadyReport):
+            self._recovery.stage_ready()
+            if self._recovery.phase is Phase.SERVING:
+                logger.warning("stages are ready again")
+
+    def _recover(self, cause: str) -> None:
+        """Keep the requests, start the stages anew after a pause, or give up.
+
+        Raises:
+            EngineUnavailableError: the budget is spent.
+        """
+        decision = self._recovery.fail(cause, self._clock())
+        if decision.restart_at_s is None:
+            raise EngineUnavailableError(f"{cause}; gave up: {decision.reason.value}")
+        num_recalled = self._core.recall_all()
+        logger.warning("%s; starting the stages anew for %d requests", cause, num_recalled)
 
     def _obey(self, command: _Command, now_s: float) -> None:
         match command:

@@ -36,6 +36,10 @@ class BusyMeter:
             self.work_s += max(0.0, now_s - self._work_since_s)
             self._work_since_s = now_s if num_in_flight else None
 
+    def abandon(self) -> None:
+        """What is in flight never comes back; time since the last that did is not counted."""
+        self._work_since_s = None
+
     def add_busy(self, stage_index: int, busy_s: float) -> None:
         """A stage has computed for this long."""
         self.busy_s[stage_index] += busy_s
@@ -75,6 +79,11 @@ class Observer:
     def on_rejected(self) -> None:
         """A request was refused."""
         self._telemetry.counter(metrics.REQUESTS).labels(outcome="rejected").inc()
+
+    def on_recovery(self) -> None:
+        """The stages failed and start anew; what was in the pipeline is gone."""
+        self._telemetry.counter(metrics.RECOVERIES).inc()
+        self._meter.abandon()
 
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """A micro-batch entered the pipeline."""

@@ -10,6 +10,7 @@ from pipelineserve.partition import LayerPartition, balanced_partition, given_pa
 from pipelineserve_engine.machine import free_memory_bytes, usable_cores
 from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.settings import EngineSettings
+from pipelineserve_engine.watchdog import Patience
 
 # Full contexts that the pool holds where memory allows; more would only serve the prefix cache.
 _KV_CONTEXTS = 16
@@ -36,6 +37,7 @@ class PipelinePlan:
     max_context_tokens: int
     dtype: str
     threads_per_stage: int
+    patience: Patience = Patience()
 
     @property
     def num_stages(self) -> int:
@@ -64,13 +66,14 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
-        num_slots=partition.num_stages,
+        num_slots=partition.num_stages + settings.extra_slots,
         num_blocks=_num_blocks(settings, shape, machine, context),
         block_tokens=settings.block_tokens,
         max_context_tokens=context,
         dtype=settings.dtype,
         threads_per_stage=settings.threads_per_stage
         or max(1, machine.num_cores // partition.num_stages),
+        patience=Patience(stall_s=float(settings.stall_seconds)),
     )
 
 

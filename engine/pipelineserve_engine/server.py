@@ -25,6 +25,7 @@ from pipelineserve.errors import (
     PipelineServeError,
 )
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.recovery import RecoveryBudget
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.api.app import build_app
@@ -35,14 +36,12 @@ from pipelineserve_engine.loop import EngineLoop
 from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.plan import PipelinePlan, make_plan, this_machine
-from pipelineserve_engine.settings import EngineSettings, parse_settings
+from pipelineserve_engine.recovery import Recovery
+from pipelineserve_engine.settings import SCHEDULES, EngineSettings, parse_settings
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
 from pipelineserve_engine.text.tokenizer import TextCodec, load_codec
-
-# Streams get this long to end after the first Ctrl-C or SIGTERM; a second one ends at once.
-_SHUTDOWN_TIMEOUT_S = 5
 
 _PARENT_CHECK_PERIOD_S = 1.0
 
@@ -105,11 +104,16 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         registry = CollectorRegistry()
         observer = Observer(Telemetry(registry), plan.num_stages)
         scheduler = Scheduler(
-            scheduler_settings(settings, plan), Static(settings.static_chunk_tokens)
+            scheduler_settings(settings, plan),
+            Static(settings.static_chunk_tokens),
+            schedule=SCHEDULES[settings.schedule],
         )
         core = EngineCore(scheduler, group, observer)
         failure = _Failure()
-        loop = EngineLoop(core, group, failure.note, shape.vocabulary_size)
+        recovery = _recovery(settings, plan)
+        loop = EngineLoop(
+            core, group, recovery, failure.note, vocabulary_size=shape.vocabulary_size
+        )
         context = ApiContext(
             engine=loop,
             codec=codec,
@@ -121,7 +125,7 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
             unix_time_s=time.time,
             keys=keys,
         )
-        server = _uvicorn_server(context)
+        server = _uvicorn_server(context, settings.drain_seconds)
         failure.stop_server = lambda: setattr(server, "should_exit", True)
         loop.start()
         stack.callback(lambda: group.kill() if server.force_exit else None)
@@ -180,6 +184,14 @@ def scheduler_settings(settings: EngineSettings, plan: PipelinePlan) -> Schedule
     )
 
 
+def _recovery(settings: EngineSettings, plan: PipelinePlan) -> Recovery:
+    budget = RecoveryBudget(
+        max_restarts=settings.recovery_max_restarts,
+        window_s=float(settings.recovery_window_seconds),
+    )
+    return Recovery(budget, plan.num_stages)
+
+
 class _Failure:
     """Remembers why the stages failed, and lets the server end because of it."""
 
@@ -211,14 +223,14 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _uvicorn_server(context: ApiContext) -> uvicorn.Server:
+def _uvicorn_server(context: ApiContext, drain_seconds: int) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             build_app(context),
             log_level="warning",
             access_log=False,
             lifespan="off",
-            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+            timeout_graceful_shutdown=drain_seconds,
         )
     )
 

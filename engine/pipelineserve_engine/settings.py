@@ -1,13 +1,15 @@
 """The engine server's settings: one frozen class, read from flags of the same names."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
 
 DTYPES = ("float32", "bfloat16", "float16")
+SCHEDULES: Mapping[str, Schedule] = {"continuous": Continuous(), "fill_drain": FillDrain()}
 
 _BOUNDS = {
     "port": (0, 65535),
@@ -21,6 +23,11 @@ _BOUNDS = {
     "max_running_requests": (1, 1 << 16),
     "threads_per_stage": (0, 1024),
     "parent_pid": (0, 1 << 31),
+    "extra_slots": (0, 1),
+    "drain_seconds": (0, 86400),
+    "stall_seconds": (1, 86400),
+    "recovery_max_restarts": (0, 1000),
+    "recovery_window_seconds": (1, 1 << 20),
 }
 
 
@@ -62,6 +69,27 @@ class EngineSettings:
     api_key_file: str = field(
         default="", metadata={"help": "file with the API's keys, one a line; empty lets all in"}
     )
+    drain_seconds: int = field(
+        default=30, metadata={"help": "how long streams may go on after a request to stop"}
+    )
+    stall_seconds: int = field(
+        default=300,
+        metadata={"help": "work without any step ending for this long restarts the stages"},
+    )
+    recovery_max_restarts: int = field(
+        default=5, metadata={"help": "restarts of failed stages within the window before giving up"}
+    )
+    recovery_window_seconds: int = field(
+        default=3600, metadata={"help": "failures older than this are forgotten"}
+    )
+    schedule: str = field(
+        default="continuous",
+        metadata={"help": "continuous, or fill_drain to compare with"},
+    )
+    extra_slots: int = field(
+        default=0,
+        metadata={"help": "micro-batches in flight beyond one per stage: 1 hides host work"},
+    )
     parent_pid: int = field(
         default=0, metadata={"help": "end when this is no longer the parent process; 0 for never"}
     )
@@ -71,6 +99,9 @@ class EngineSettings:
         faults = _bound_faults(self)
         if self.dtype not in DTYPES:
             faults.append(Fault("dtype", f"expected one of {', '.join(DTYPES)}, got {self.dtype}"))
+        if self.schedule not in SCHEDULES:
+            known = ", ".join(SCHEDULES)
+            faults.append(Fault("schedule", f"expected one of {known}, got {self.schedule}"))
         if self.static_chunk_tokens > self.max_chunk_tokens:
             message = f"expected at most max_chunk_tokens, {self.max_chunk_tokens}"
             faults.append(

@@ -16,15 +16,19 @@ from typing import Self
 import msgspec
 import zmq
 
-from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.errors import EngineUnavailableError, StagesFailedError
 from pipelineserve_engine.plan import PipelinePlan
 from pipelineserve_engine.stage_messages import (
     FailureReport,
+    HeartbeatReport,
     ReadyReport,
     StageReport,
     StepCommand,
+    StepReport,
     StopCommand,
 )
+from pipelineserve_engine.waker import Waker
+from pipelineserve_engine.watchdog import Watchdog
 from pipelineserve_engine.worker import WorkerSettings
 
 _STOP_TIMEOUT_S = 5.0
@@ -33,6 +37,7 @@ _CHECK_PERIOD_S = 0.5
 _CAUSE_TIMEOUT_S = 1.0
 _CAUSE_PERIOD_S = 0.02
 _LAST_WORDS_TIMEOUT_MS = 100
+_DUMP_S = 0.2
 
 
 class StageGroup:
@@ -42,18 +47,25 @@ class StageGroup:
         plan: what each stage runs.
 
     Raises:
-        EngineUnavailableError: from `start`, `send` and `receive`, when a stage has ended; at once
-            where the folder for temporary files is no place for sockets.
+        StagesFailedError: from `start`, `send` and `receive`, when a stage has ended or hangs.
+        EngineUnavailableError: where the folder for temporary files is no place for sockets.
     """
 
     def __init__(self, plan: PipelinePlan) -> None:
         self._plan = plan
+        self._waker = Waker()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
+        self._open()
+
+    def _open(self) -> None:
+        """Sockets and state of one set of processes; nothing of an earlier one can reach them."""
         # Only this user may enter, so only it can talk to the stages' sockets.
         self._folder = Path(tempfile.mkdtemp(prefix="pserve-"))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._commands = [
-                self._bind(zmq.PUSH, f"commands-{index}") for index in range(plan.num_stages)
+                self._bind(zmq.PUSH, f"commands-{index}") for index in range(self._plan.num_stages)
             ]
             self._reports = self._bind(zmq.PULL, "reports")
         except zmq.ZMQError as error:
@@ -62,16 +74,12 @@ class StageGroup:
                 f"cannot make sockets in {self._folder}: {error}; "
                 "set TMPDIR to a short path on a local disk"
             ) from error
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
         self._poller = zmq.Poller()
         self._poller.register(self._reports, zmq.POLLIN)
-        self._poller.register(self._wake_read, zmq.POLLIN)
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
+        self._poller.register(self._waker.descriptor, zmq.POLLIN)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._are_ready = False
+        self._watchdog = Watchdog(self._plan.num_stages, self._plan.patience)
+        self._num_ready = 0
         self._next_check_s = 0.0
 
     def __enter__(self) -> Self:
@@ -96,18 +104,20 @@ class StageGroup:
         Args:
             on_ready: called with each stage's report as it comes.
         """
-        for stage_index in range(self._plan.num_stages):
-            self._processes.append(self._spawn(stage_index))
-        num_missing = self._plan.num_stages
-        while num_missing:
+        self._spawn_all()
+        while self._num_ready < self._plan.num_stages:
             for report in self.receive(_CHECK_PERIOD_S):
                 match report:
                     case ReadyReport():
-                        num_missing -= 1
                         on_ready(report)
                     case FailureReport():
                         raise EngineUnavailableError(report.text)
-        self._are_ready = True
+
+    def restart(self) -> None:
+        """Kill what is left of the stages and start all anew; their ready reports follow."""
+        self._close()
+        self._open()
+        self._spawn_all()
 
     def send(self, command: StepCommand) -> None:
         """Hand a micro-batch to every stage; returns at once."""
@@ -117,29 +127,53 @@ class StageGroup:
                 socket.send(message, zmq.DONTWAIT)
             except zmq.Again:  # nobody is at the other end; waiting would be for ever
                 self._raise_for_ended(_CAUSE_TIMEOUT_S)
-                raise EngineUnavailableError(f"stage {stage_index} takes no commands") from None
+                raise StagesFailedError(f"stage {stage_index} takes no commands") from None
+        self._watchdog.start_step(time.monotonic())
 
     def receive(self, timeout_s: float) -> list[StageReport]:
-        """Return reports that are there, or wait for one, for `wake`, or for `timeout_s`."""
-        reports: list[StageReport] = []
+        """Return reports that are there, or wait for one, for `wake`, or for `timeout_s`.
+
+        Raises:
+            StagesFailedError: a stage has ended, is silent, or none makes progress.
+        """
         ready = dict(self._poller.poll(round(timeout_s * 1000)))
-        if self._wake_read in ready:
-            _drain(self._wake_read)
-        if self._reports in ready:
-            while self._reports.poll(0):
-                reports.append(self._decoder.decode(self._reports.recv()))
+        if self._waker.descriptor in ready:
+            self._waker.drain()
+        reports = self._take_reports() if self._reports in ready else []
         if any(isinstance(report, FailureReport) for report in reports):
             self._raise_for_ended(_CAUSE_TIMEOUT_S, only_killed=True)
         elif not reports:
-            self._check_processes()
+            self._check()
         return reports
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait for `wake` only, up to `timeout_s`; the stages may be gone."""
+        self._waker.wait(timeout_s)
+
     def wake(self) -> None:
-        """Make `receive` return; may be called from any thread."""
-        try:
-            os.write(self._wake_write, b"\0")
-        except BlockingIOError:
-            return  # the pipe is full of wakes that were not read yet: one is enough
+        """Make `receive` or `wait` return; may be called from any thread."""
+        self._waker.wake()
+
+    def _take_reports(self) -> list[StageReport]:
+        """All messages that are there, less the heartbeats, which only the watchdog needs."""
+        reports: list[StageReport] = []
+        last_stage_index = self._plan.num_stages - 1
+        while self._reports.poll(0):
+            report: StageReport = self._decoder.decode(self._reports.recv())
+            now_s = time.monotonic()
+            self._watchdog.hear(report.stage_index, now_s)
+            match report:
+                case HeartbeatReport():
+                    continue
+                case ReadyReport():
+                    self._num_ready += 1
+                case StepReport():
+                    is_last_stage = report.stage_index == last_stage_index
+                    self._watchdog.end_step(now_s, is_last_stage=is_last_stage)
+                case FailureReport():
+                    pass
+            reports.append(report)
+        return reports
 
     def kill(self) -> None:
         """Make `stop`, if it waits for the stages, wait no longer; fit for a signal handler."""
@@ -152,16 +186,18 @@ class StageGroup:
             return
         try:
             # Loading stages read no commands, and one that lost a neighbour may hang in its link.
-            if self._are_ready and all(process.poll() is None for process in self._processes):
+            is_complete = self._num_ready == self._plan.num_stages
+            if is_complete and all(process.poll() is None for process in self._processes):
                 self._ask_to_stop()
                 self._wait_ended(_STOP_TIMEOUT_S)
         finally:
-            self.kill()
-            for process in self._processes:
-                process.wait()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._close_sockets()
+            self._close()
+
+    def _close(self) -> None:
+        self.kill()
+        for process in self._processes:
+            process.wait()
+        self._close_sockets()
 
     def _ask_to_stop(self) -> None:
         message = self._encoder.encode(StopCommand())
@@ -187,6 +223,10 @@ class StageGroup:
     def _address(self, name: str) -> str:
         return f"ipc://{self._folder / name}"
 
+    def _spawn_all(self) -> None:
+        for stage_index in range(self._plan.num_stages):
+            self._processes.append(self._spawn(stage_index))
+
     def _spawn(self, stage_index: int) -> "subprocess.Popen[bytes]":
         plan = self._plan
         layers = plan.partition.layers_of(stage_index)
@@ -211,7 +251,7 @@ class StageGroup:
         # when its stages end.
         return subprocess.Popen([*command, msgspec.json.encode(settings).decode()], process_group=0)
 
-    def _check_processes(self) -> None:
+    def _check(self) -> None:
         now_s = time.monotonic()
         if now_s < self._next_check_s:
             return
@@ -220,6 +260,15 @@ class StageGroup:
         # Its last words say more than its exit status, and may have come since they were asked for.
         if has_ended and not self._reports.poll(_LAST_WORDS_TIMEOUT_MS):
             self._raise_for_ended()
+        if (fault := self._watchdog.fault(now_s)) is not None:
+            self._dump_stacks()
+            raise StagesFailedError(fault)
+
+    def _dump_stacks(self) -> None:
+        """Let every stage write the stacks of its threads to stderr, as far as it still can."""
+        for process in self._processes:
+            process.send_signal(signal.SIGUSR1)
+        time.sleep(_DUMP_S)
 
     def _raise_for_ended(self, timeout_s: float = 0.0, *, only_killed: bool = False) -> None:
         """Name the stage that has ended, or, to find the cause of a failure, was killed."""
@@ -228,7 +277,7 @@ class StageGroup:
             for stage_index, process in enumerate(self._processes):
                 code = process.poll()
                 if code is not None and (code < 0 or not only_killed):
-                    raise EngineUnavailableError(f"stage {stage_index} ended with {_how(code)}")
+                    raise StagesFailedError(f"stage {stage_index} ended with {_how(code)}")
             if time.monotonic() >= deadline_s:
                 return
             time.sleep(_CAUSE_PERIOD_S)
@@ -239,11 +288,3 @@ def _how(code: int) -> str:
         return f"exit status {code}"
     hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
     return f"signal {-code} ({signal.Signals(-code).name}{hint})"
-
-
-def _drain(descriptor: int) -> None:
-    try:
-        while os.read(descriptor, 4096):
-            pass
-    except BlockingIOError:
-        return  # empty: all wakes are read

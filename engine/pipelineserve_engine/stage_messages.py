@@ -124,6 +124,12 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
     extras: SampleExtras | None = None
 
 
+class HeartbeatReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A stage's process runs, whatever its step does."""
+
+    stage_index: int
+
+
 class FailureReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A stage cannot go on; it ends after this."""
 
@@ -137,4 +143,4 @@ class FailureReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 StageCommand = StepCommand | StopCommand
-StageReport = ReadyReport | StepReport | FailureReport
+StageReport = ReadyReport | StepReport | HeartbeatReport | FailureReport

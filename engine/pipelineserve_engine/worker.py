@@ -3,6 +3,7 @@
 Run as `python -m pipelineserve_engine.worker SETTINGS`, SETTINGS being JSON of `WorkerSettings`.
 """
 
+import faulthandler
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ import zmq
 from pipelineserve.errors import PipelineServeError
 from pipelineserve_engine.stage_messages import (
     FailureReport,
+    HeartbeatReport,
     ReadyReport,
     StageCommand,
     StageReport,
@@ -33,6 +35,7 @@ from pipelineserve_engine.transport import DistributedTransport, NoTransport, Tr
 
 _RENDEZVOUS_FILE = "rendezvous"
 _ORPHAN_CHECK_PERIOD_S = 1.0
+_HEARTBEAT_PERIOD_S = 0.5
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +80,8 @@ class Worker:
 
     def __init__(self, settings: WorkerSettings, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._settings = settings
+        self._context = context
+        self._is_ending = threading.Event()
         self._commands = context.socket(zmq.PULL)
         self._commands.connect(settings.command_address)
         self._reports = context.socket(zmq.PUSH)
@@ -101,6 +106,22 @@ class Worker:
         while isinstance(command := self._next_command(), StepCommand):
             self._step(command, runner, transport)
         transport.close()
+
+    def start_heartbeats(self) -> None:
+        """Send signs of life from a thread: its socket is its own, and torch lets it run."""
+        message = msgspec.msgpack.encode(HeartbeatReport(self._settings.stage_index))
+
+        def beat() -> None:
+            with self._context.socket(zmq.PUSH) as socket:
+                socket.connect(self._settings.report_address)
+                while not self._is_ending.wait(_HEARTBEAT_PERIOD_S):
+                    socket.send(message, zmq.DONTWAIT)
+
+        threading.Thread(target=beat, name="heartbeats", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop the heartbeats."""
+        self._is_ending.set()
 
     def report_failure(self, message: str) -> None:
         """Say why this stage ends."""
@@ -185,7 +206,10 @@ def main() -> int:
     torch.set_num_threads(settings.num_threads)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     worker = Worker(settings, context)
+    # The server asks for all stacks when the stages are stuck.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
+        worker.start_heartbeats()
         worker.run()
     except PipelineServeError as error:
         worker.report_failure(str(error))
@@ -196,6 +220,7 @@ def main() -> int:
         worker.report_failure(f"{type(error).__name__}: {error}")
         return 1
     finally:
+        worker.end()
         context.destroy(linger=1000)
     return 0
 

@@ -28,8 +28,8 @@ GRACE_IS_OVER = "timeout graceful shutdown exceeded"
 @asynccontextmanager
 async def serving(model: ServedModel) -> AsyncIterator[tuple[EngineServer, RunningApi]]:
     """Two stages and a client; what they leave behind is the test's to check."""
-    flags = ("--stages=2", "--static-chunk-tokens=64")
-    with EngineServer(model.folder, *flags) as server:
+    flags = ("--stages=2", "--static-chunk-tokens=64", "--drain-seconds=5")
+    with EngineServer(model.folder, *flags, "--recovery-max-restarts=0") as server:
         await asyncio.to_thread(server.wait_serving)
         api = RunningApi(server.port)
         try:

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pipelineserve.partition import LayerPartition
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.schedule import Schedule
 from pipelineserve.scheduler.messages import Accepted
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve.scheduler.scheduler import Scheduler
@@ -84,6 +85,8 @@ def an_inline_engine(
     chunk_tokens: int = 64,
     num_blocks: int = 128,
     max_context_tokens: int = 512,
+    extra_slots: int = 0,
+    schedule: Schedule | None = None,
 ) -> InlineEngine:
     """Load a model from its folder into stages of these sizes."""
     stages = [
@@ -93,7 +96,7 @@ def an_inline_engine(
     ticks = count()
     executor = InlineExecutor(stages, lambda: float(next(ticks)))
     settings = SchedulerSettings(
-        num_slots=len(stages),
+        num_slots=len(stages) + extra_slots,
         max_chunk_tokens=4096,
         num_blocks=num_blocks,
         block_tokens=BLOCK_TOKENS,
@@ -101,7 +104,7 @@ def an_inline_engine(
     )
     registry = CollectorRegistry()
     core = EngineCore(
-        Scheduler(settings, Static(chunk_tokens)),
+        Scheduler(settings, Static(chunk_tokens), schedule=schedule),
         executor,
         Observer(Telemetry(registry), len(stages)),
         draw_seed=lambda: 7,

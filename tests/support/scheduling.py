@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pipelineserve.policy.assignment import DecodeAssignment
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.ordering import QueueOrder
+from pipelineserve.policy.schedule import Schedule
 from pipelineserve.policy.views import SchedulerView
 from pipelineserve.scheduler.messages import (
     Accepted,
@@ -248,9 +249,10 @@ class Pipeline:
         chunk_tokens: int = 64,
         order: QueueOrder | None = None,
         assignment: DecodeAssignment | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self.settings = settings or make_settings()
-        self.scheduler = Scheduler(self.settings, Static(chunk_tokens), order, assignment)
+        self.scheduler = Scheduler(self.settings, Static(chunk_tokens), order, assignment, schedule)
         self.now_s = 0.0
         self.flights: deque[Flight] = deque()
         self.launched: list[MicroBatch] = []

@@ -47,6 +47,7 @@ class ScriptedExecutor:
         self._is_awake = False
         self._is_held = False
         self._is_receiving = False
+        self.num_restarts = 0
 
     # The test's side
 
@@ -70,6 +71,11 @@ class ScriptedExecutor:
         with self._news:
             self._failure = error
             self._news.notify_all()
+
+    def wait_restarted(self, num_restarts: int) -> None:
+        """Wait until the stages were started anew so many times."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.num_restarts == num_restarts, PATIENCE_S)
 
     def hold(self) -> None:
         """Let `receive` not return, whatever happens; wait until the engine is in it."""
@@ -107,6 +113,20 @@ class ScriptedExecutor:
                 raise self._failure
             reports, self._reports = self._reports, []
             return reports
+
+    def restart(self) -> None:
+        """See `Executor`; the stages are ready when the test reports so."""
+        with self._news:
+            self.num_restarts += 1
+            self._failure = None
+            self._reports.clear()
+            self._news.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """See `Executor`; waits for nothing but a wake."""
+        with self._news:
+            self._news.wait_for(lambda: self._is_awake, timeout_s)
+            self._is_awake = False
 
     def wake(self) -> None:
         """See `Executor`."""

@@ -10,5 +10,7 @@ class Reason(Enum):
     CHUNK_CEILING = "chunk_ceiling"
     ARRIVAL_ORDER = "arrival_order"
     EVEN_SHARE_OF_POOL = "even_share_of_pool"
+    SLOT_EMPTY = "slot_empty"
+    ROUND_DRAINS = "round_drains"
     STAGES_FAILED = "stages_failed"
     RECOVERY_BUDGET_SPENT = "recovery_budget_spent"

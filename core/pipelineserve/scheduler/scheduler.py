@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pipelineserve.policy.assignment import DecodeAssignment, OnePool
 from pipelineserve.policy.chunking import ChunkDecision, ChunkPolicy
 from pipelineserve.policy.ordering import Arrival, QueueOrder
+from pipelineserve.policy.schedule import Continuous, Schedule, SlotsView
 from pipelineserve.policy.views import SchedulerView
 from pipelineserve.scheduler.admission import rejection_of
 from pipelineserve.scheduler.fairness import FairnessLedger
@@ -50,10 +51,12 @@ class Scheduler:
         chunk_policy: ChunkPolicy,
         order: QueueOrder | None = None,
         assignment: DecodeAssignment | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self.settings = settings
         self.chunk_policy = chunk_policy
         self.assignment = assignment or OnePool()
+        self.schedule = schedule or Continuous()
         self.tally = Tally()
         self.kv = KvLedger(settings.num_blocks, settings.block_tokens)
         self._fairness = FairnessLedger()
@@ -66,6 +69,8 @@ class Scheduler:
         self._in_flight: dict[int, tuple[MicroBatch, tuple[Request, ...]]] = {}
         self._num_decoding = 0
         self._next_sequence = 0
+        # Micro-batches sent since none was in flight.
+        self._num_sent = 0
         self._next_submit_index = 0
 
     # Requests in and out
@@ -139,7 +144,7 @@ class Scheduler:
     # Micro-batches out and back
 
     def next_micro_batch(self, slot_index: int, now_s: float) -> MicroBatch | None:
-        """Compose the next micro-batch for an empty slot; None when there is nothing to run.
+        """Compose the next micro-batch for an empty slot; None when there is nothing to run now.
 
         Raises:
             ValueError: the slot does not exist or is in flight.
@@ -148,6 +153,8 @@ class Scheduler:
             raise ValueError(
                 f"slot {slot_index} is in flight or not below {self.settings.num_slots}"
             )
+        if not self._may_fill():
+            return None
         view = self.view(slot_index, now_s)
         chunk = self.chunk_policy.decide(view)
         max_decodes = min(self.assignment.decide(view).max_decodes, chunk.chunk_tokens)
@@ -337,11 +344,22 @@ class Scheduler:
             chunk=chunk,
         )
         self._next_sequence += 1
+        self._num_sent += 1
         self._in_flight[slot_index] = (micro_batch, tuple(request for _, request in pieces))
         # Only now: a piece must not find blocks that are filled by the same micro-batch.
         for _, request in pieces:
             self.kv.publish(request)
         return micro_batch
+
+    def _may_fill(self) -> bool:
+        if not self._in_flight:
+            self._num_sent = 0
+        view = SlotsView(
+            num_slots=self.settings.num_slots,
+            num_in_flight=len(self._in_flight),
+            num_sent=self._num_sent,
+        )
+        return self.schedule.decide(view).may_fill
 
     # Preemption
 

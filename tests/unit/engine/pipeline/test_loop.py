@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from pipelineserve import metrics
-from pipelineserve.errors import EngineUnavailableError, InvalidInputError, QueueFullError
+from pipelineserve.errors import (
+    EngineUnavailableError,
+    InvalidInputError,
+    QueueFullError,
+    StagesFailedError,
+)
+from pipelineserve.policy.recovery import RecoveryBudget
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve_engine.generation import GenerationRequest, SamplingParameters, TokenEvent
 from pipelineserve_engine.loop import EngineLoop, _Stream, _Submit
+from pipelineserve_engine.recovery import Recovery
 from pipelineserve_engine.stage_messages import (
     FailureReport,
+    ReadyReport,
     SampleExtras,
     SampleFailure,
     StepCommand,
@@ -26,6 +34,10 @@ pytestmark = pytest.mark.anyio
 
 VOCABULARY_SIZE = 1 << 40
 KILLED = EngineUnavailableError("stage 1 ended with signal 9")
+RECOVERABLE = StagesFailedError("stage 1 ended with signal 9")
+NO_RECOVERY = RecoveryBudget(max_restarts=0, window_s=100.0)
+TWO_RESTARTS = RecoveryBudget(max_restarts=2, window_s=100.0, first_pause_s=0.0)
+READY = (ReadyReport(0, 0, 0, 0), ReadyReport(1, 0, 0, 0))
 
 
 @pytest.fixture
@@ -38,6 +50,7 @@ class RunningLoop:
     """An engine loop in its thread, with a clock that the test sets."""
 
     engine: ScriptedEngine
+    budget: RecoveryBudget = NO_RECOVERY
     loop: EngineLoop = field(init=False)
     failures: list[str] = field(default_factory=list)
     now_s: float = 0.0
@@ -46,9 +59,10 @@ class RunningLoop:
         self.loop = EngineLoop(
             self.engine.core,
             self.engine.executor,
+            Recovery(self.budget, self.engine.core.scheduler.settings.num_slots),
             self.failures.append,
-            VOCABULARY_SIZE,
-            lambda: self.now_s,
+            vocabulary_size=VOCABULARY_SIZE,
+            clock=lambda: self.now_s,
         )
 
     @property
@@ -71,9 +85,11 @@ class RunningLoop:
 
 
 @asynccontextmanager
-async def running(engine: ScriptedEngine | None = None) -> AsyncIterator[RunningLoop]:
+async def running(
+    engine: ScriptedEngine | None = None, budget: RecoveryBudget = NO_RECOVERY
+) -> AsyncIterator[RunningLoop]:
     """Run until the block ends; then no request may be unaccounted for."""
-    running_loop = RunningLoop(engine or a_scripted_engine())
+    running_loop = RunningLoop(engine or a_scripted_engine(), budget)
     running_loop.loop.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -366,6 +382,60 @@ async def test_tokens_that_came_before_the_failure_are_delivered_before_it() -> 
         run.executor.report(FailureReport(0, "ValueError: odd"))
         with pytest.raises(EngineUnavailableError, match="stage 0 failed: ValueError: odd"):
             await anext(events)
+
+
+async def test_when_the_stages_are_started_anew_a_request_goes_on_from_its_tokens() -> None:
+    async with running(budget=TWO_RESTARTS) as run:
+        task = asyncio.create_task(collect(run.loop, a_request(max_output_tokens=3)))
+        run.executor.answer(await run.next_command(), first_token_id=10)
+        await run.next_command()
+        run.executor.fail(RECOVERABLE)
+        await asyncio.to_thread(run.executor.wait_restarted, 1)
+        assert (run.loop.status().is_live, run.loop.status().is_ready) == (True, False)
+        run.executor.report(READY[0])
+        await settled(run)
+        assert run.executor.sent.empty()  # half a pipeline gets no work
+        run.executor.report(READY[1])
+        replay = await run.next_command()
+        assert [len(piece.token_ids) for piece in replay.pieces] == [6]  # prompt and first token
+        run.executor.answer(replay, first_token_id=20)
+        run.executor.answer(await run.next_command(), first_token_id=30)
+        assert [event.token_id for event in await task] == [10, 20, 30]
+        assert run.loop.status().is_ready
+        assert run.failures == []
+    assert run.engine.metric(metrics.RECOVERIES) == 1
+    assert run.engine.metric(metrics.TTFT, "_count") == 1
+
+
+async def test_requests_may_come_and_go_while_the_stages_start_anew() -> None:
+    async with running(budget=TWO_RESTARTS) as run:
+        leaving = asyncio.create_task(collect(run.loop, a_request("a")))
+        await run.next_command()
+        run.executor.fail(RECOVERABLE)
+        await asyncio.to_thread(run.executor.wait_restarted, 1)
+        coming = asyncio.create_task(collect(run.loop, a_request("b", max_output_tokens=1)))
+        leaving.cancel()
+        await settled(run)
+        run.executor.report(*READY)
+        run.executor.answer(await run.next_command())
+        assert [event.token_id for event in await coming] == [1]
+    assert run.engine.core.cancelled == ["a"]
+
+
+async def test_when_the_budget_is_spent_everybody_is_told_why() -> None:
+    async with running(budget=TWO_RESTARTS) as run:
+        task = asyncio.create_task(collect(run.loop, a_request()))
+        for num_restarts in (1, 2):
+            await run.next_command()
+            run.executor.fail(RECOVERABLE)
+            await asyncio.to_thread(run.executor.wait_restarted, num_restarts)
+            run.executor.report(*READY)
+        await run.next_command()
+        run.executor.fail(RECOVERABLE)
+        with pytest.raises(EngineUnavailableError, match="gave up: recovery_budget_spent"):
+            await task
+        await asyncio.to_thread(run.loop._thread.join)
+        assert len(run.failures) == 1
 
 
 async def test_after_a_failure_requests_are_refused_at_once_and_nothing_piles_up() -> None:

@@ -22,6 +22,8 @@ def a_value_of(field: Field[object]) -> object:
         return _BOUNDS[field.name][0] + 1
     if field.name == "dtype":
         return "bfloat16"
+    if field.name == "schedule":
+        return "fill_drain"
     return Path("somewhere") if "Path" in str(field.type) else "something"
 
 

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from inline_engine import an_inline_engine
+from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
 from tiny_models import VOCABULARY_SIZE, Architecture, TinyModel
 
 NUM_TOKENS = 12
@@ -127,4 +128,27 @@ def test_a_tied_model_that_stores_a_head_uses_the_embedding(
     engine = an_inline_engine(folder, PARTITIONS[num_stages])
     prompts = some_prompts(6, (19,))
     engine.submit("r0", prompts["r0"], NUM_TOKENS)
+    assert engine.run() == reference_of(llama, prompts)
+
+
+@pytest.mark.parametrize("num_stages", [2, 3])
+@pytest.mark.parametrize(
+    ("schedule", "extra_slots"), [(Continuous(), 1), (FillDrain(), 0), (FillDrain(), 1)]
+)
+def test_other_schedules_and_one_slot_more_change_nothing(
+    llama: TinyModel, num_stages: int, schedule: Schedule, extra_slots: int
+) -> None:
+    prompts = some_prompts(7, (20, 45, 9, 33))
+    engine = an_inline_engine(
+        llama.folder,
+        PARTITIONS[num_stages],
+        chunk_tokens=11,
+        num_blocks=16,
+        max_context_tokens=100,
+        extra_slots=extra_slots,
+        schedule=schedule,
+    )
+    for name, prompt in prompts.items():
+        engine.submit(name, prompt, NUM_TOKENS)
+        engine.step()
     assert engine.run() == reference_of(llama, prompts)
