@@ -1,6 +1,6 @@
 """The plan of one pipeline: what follows from settings, model and machine; nothing starts yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -37,7 +37,7 @@ class PipelinePlan:
     max_context_tokens: int
     dtype: str
     threads_per_stage: int
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def num_stages(self) -> int:
