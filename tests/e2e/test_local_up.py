@@ -1,0 +1,216 @@
+"""`pserve local up` as a user runs it: serves, measures, says what is wrong, leaves nothing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engine_server import PATIENCE_S, all_have_ended, wait_until
+from served_model import ServedModel
+
+MANIFEST = """
+apiVersion: pipelineserve.dev/v1alpha1
+kind: PipelineServe
+metadata: {{name: tiny}}
+spec:
+  model: {{uri: "file://{folder}"}}
+  engine: {{type: Torch}}
+  parallelism: {{stages: {stages}}}
+  slo: {{ttft: {{milliseconds: 1000}}, tpot: {{milliseconds: 100}}}}
+  chunking: {{policy: Static, staticTokens: 64}}
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number: int = listener.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def manifest(served_model: ServedModel, tmp_path: Path) -> Path:
+    return write_manifest(tmp_path, served_model.folder, stages=2)
+
+
+def write_manifest(folder: Path, model_folder: Path, *, stages: int) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(MANIFEST.format(folder=model_folder, stages=stages))
+    return path
+
+
+class Run:
+    """One `pserve local up`, with a folder of its own for temporary files."""
+
+    def __init__(self, process: "subprocess.Popen[str]", temporary_folder: Path) -> None:
+        self.process = process
+        self.temporary_folder = temporary_folder
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_serving(self, port: int) -> None:
+        """Return when the API answers."""
+        wait_until(lambda: self.process.poll() is not None or is_ready(port), bool)
+        assert self.process.poll() is None, self.log
+
+    def wait(self) -> int:
+        """Exit status, once all output is read."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join()
+        return code
+
+    @property
+    def log(self) -> str:
+        """What it has written to stderr."""
+        return "\n".join(self.lines)
+
+    def descendants(self) -> list[int]:
+        """Processes below it: the server and its stages."""
+        children: dict[int, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and (parent := parent_of(int(entry.name))):
+                children.setdefault(parent, []).append(int(entry.name))
+        found, todo = [], [self.process.pid]
+        while todo:
+            todo += (below := children.get(todo.pop(), []))
+            found += below
+        return found
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as stream:
+            self.lines += [line.rstrip() for line in stream]
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended meanwhile
+        return 0
+
+
+def is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/ready").is_success
+    except httpx.TransportError:
+        return False
+
+
+@contextmanager
+def local_up(manifest: Path, port: int, *flags: str) -> Iterator[Run]:
+    with tempfile.TemporaryDirectory(prefix="up-") as temporary_folder:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pipelineserve_cli.main", "local", "up"),
+                *("-f", str(manifest), f"--port={port}", *flags),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": temporary_folder},
+            start_new_session=True,
+        )
+        run = Run(process, Path(temporary_folder))
+        try:
+            yield run
+        finally:
+            pids = run.descendants()
+            for pid in [process.pid, *pids]:
+                if parent_of(pid):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()  # type: ignore[union-attr] # it is a pipe
+
+
+def test_the_demo_prints_figures_as_json_and_ends(manifest: Path, port: int) -> None:
+    with local_up(manifest, port, "--demo", "--exit", "--json") as run:
+        assert run.process.stdout is not None
+        figures = json.loads(run.process.stdout.read())
+        assert run.wait() == 0, run.log
+        assert run.descendants() == []
+        assert list(run.temporary_folder.iterdir()) == []
+    assert figures["num_requests"] == 18
+    assert len(figures["ttft_s"]) == 18
+    assert len(figures["bubble_ratios"]) == 2
+    assert all(0.0 <= ratio <= 1.0 for ratio in figures["bubble_ratios"])
+
+
+def test_ctrl_c_while_serving_ends_everything_in_order(manifest: Path, port: int) -> None:
+    with local_up(manifest, port) as run:
+        run.wait_serving(port)
+        pids = run.descendants()
+        assert len(pids) == 3
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait() == 0, run.log
+        assert all_have_ended(pids)
+        assert list(run.temporary_folder.iterdir()) == []
+    assert "Traceback" not in run.log
+
+
+def test_ctrl_c_while_loading_ends_everything(manifest: Path, port: int) -> None:
+    with local_up(manifest, port) as run:
+        wait_until(run.descendants, lambda pids: len(pids) == 3)
+        pids = run.descendants()
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait() == 0, run.log
+        assert all_have_ended(pids)
+        assert list(run.temporary_folder.iterdir()) == []
+    assert "Traceback" not in run.log
+
+
+def test_the_engine_ends_by_itself_when_pserve_is_killed(manifest: Path, port: int) -> None:
+    with local_up(manifest, port) as run:
+        run.wait_serving(port)
+        pids = run.descendants()
+        run.process.kill()
+        run.process.wait()
+        assert all_have_ended(pids)
+        assert list(run.temporary_folder.iterdir()) == []
+
+
+def test_a_taken_port_is_said_at_once(manifest: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with local_up(manifest, port) as run:
+            assert run.wait() == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in run.log
+    assert "choose another port" in run.log
+    assert "Traceback" not in run.log
+
+
+def test_more_stages_than_layers_are_refused_before_anything_loads(
+    served_model: ServedModel, tmp_path: Path, port: int
+) -> None:
+    manifest = write_manifest(tmp_path, served_model.folder, stages=6)
+    with local_up(manifest, port) as run:
+        assert run.wait() == 1
+    assert "stages: expected 1 to 5 (the model's layers), got 6" in run.log
+
+
+def test_all_faults_of_a_manifest_come_in_one_message(tmp_path: Path, port: int) -> None:
+    manifest = write_manifest(tmp_path, Path("/models/tiny"), stages=2)
+    manifest.write_text(manifest.read_text().replace("stages: 2", 'stages: "two"') + "  extra: 1\n")
+    with local_up(manifest, port) as run:
+        assert run.wait() == 1
+    assert 'spec.parallelism.stages: expected an integer, got the string "two"' in run.log
+    assert "spec.extra: unknown field" in run.log
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path, port: int) -> None:
+    manifest = write_manifest(tmp_path, Path("/models/no-such-model"), stages=2)
+    with local_up(manifest, port) as run:
+        assert run.wait() == 1
+    assert "/models/no-such-model is not a folder" in run.log.replace("\n", " ")
