@@ -49,7 +49,7 @@ def run_demo(
     """
 
     def run(plan: LoadPlan) -> tuple[LoadReport, Sequence[RequestRecord]]:
-        return _run(plan, url, resource, console)
+        return run_plan(plan, url, resource, console)
 
     greeting = run(one_question(_QUESTION, max_tokens=32))[1][0]
     console.print(f"[bold]> {_QUESTION}[/bold]\n{greeting.text}", highlight=False)
@@ -77,9 +77,15 @@ Metrics: {url}/metrics    End: Ctrl-C""",
     )
 
 
-def _run(
+def run_plan(
     plan: LoadPlan, url: str, resource: PipelineServe, console: Console
 ) -> tuple[LoadReport, Sequence[RequestRecord]]:
+    """Send a plan's chats to the resource's server, progress on the console.
+
+    Raises:
+        EngineUnavailableError: a request failed.
+        KeyboardInterrupt: Ctrl-C.
+    """
     session = LoadSession(
         plan,
         BodySettings(resource.served_name, Endpoint.CHAT, ignores_eos=False),

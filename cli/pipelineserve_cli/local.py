@@ -41,7 +41,7 @@ def up(
     resource = parse_resource(filename.read_text(encoding="utf-8"), str(filename))
     for note in inactive_fields(resource):
         console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
-    flags = engine_flags(resource, _model_folder(resource, console), port)
+    flags = engine_flags(resource, model_folder(resource, console), port)
 
     def show_log(line: str) -> None:
         if verbose:
@@ -63,7 +63,12 @@ def up(
         console.print("Stopped.")
 
 
-def _model_folder(resource: PipelineServe, console: Console) -> Path:
+def model_folder(resource: PipelineServe, console: Console) -> Path:
+    """Where the model's files are on this machine; fetches what is missing.
+
+    Raises:
+        ModelUnavailableError: they cannot be had, or the engine is not installed.
+    """
     try:
         from pipelineserve_engine.models import (  # noqa: PLC0415 - only with the engine's extra
             default_cache_dir,

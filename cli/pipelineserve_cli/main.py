@@ -8,6 +8,7 @@ import click
 from pipelineserve.errors import PipelineServeError
 from pipelineserve_cli.load.command import load
 from pipelineserve_cli.local import local
+from pipelineserve_cli.traces.command import trace
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,6 +19,7 @@ def pserve() -> None:
 
 pserve.add_command(load)
 pserve.add_command(local)
+pserve.add_command(trace)
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -42,6 +42,7 @@ from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
 from pipelineserve_engine.text.tokenizer import TextCodec, load_codec
+from pipelineserve_engine.tracing import TracedObserver, TraceRecorder
 
 _PARENT_CHECK_PERIOD_S = 1.0
 
@@ -85,7 +86,7 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
     """Start the pipeline and serve until asked to stop.
 
     What can be checked cheaply is checked before the model is loaded: port, keys, config,
-    partition, memory, tokenizer.
+    partition, memory, tokenizer, trace file.
 
     Raises:
         PipelineServeError: it cannot start, or the stages failed while serving.
@@ -96,13 +97,13 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         shape = shape_of(load_config(settings.model_folder))
         plan = make_plan(settings, shape, this_machine())
         codec = _load_codec(settings.model_folder)
+        registry = CollectorRegistry()
+        observer = stack.enter_context(_observing(settings, registry, plan.num_stages))
         group = stack.enter_context(StageGroup(plan))
         ending.hurry = group.kill
         stack.callback(ending.begin)
         logger.info("loading %s into %d stages", settings.served_name, plan.num_stages)
         group.start(_log_ready)
-        registry = CollectorRegistry()
-        observer = Observer(Telemetry(registry), plan.num_stages)
         scheduler = Scheduler(
             scheduler_settings(settings, plan),
             Static(settings.static_chunk_tokens),
@@ -137,6 +138,20 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         server.run(sockets=[listener])
         if failure.message is not None:
             raise EngineUnavailableError(failure.message)
+
+
+@contextmanager
+def _observing(
+    settings: EngineSettings, registry: CollectorRegistry, num_stages: int
+) -> Iterator[Observer]:
+    """What is told of everything; with a trace file until the end of the block."""
+    telemetry = Telemetry(registry)
+    if not settings.trace_file:
+        yield Observer(telemetry, num_stages)
+        return
+    path = Path(settings.trace_file)
+    with TraceRecorder(path, num_stages, settings.trace_max_events, time.monotonic) as recorder:
+        yield TracedObserver(telemetry, num_stages, recorder)
 
 
 def _load_codec(model_folder: Path) -> TextCodec:

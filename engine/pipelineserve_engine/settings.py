@@ -28,6 +28,7 @@ _BOUNDS = {
     "stall_seconds": (1, 86400),
     "recovery_max_restarts": (0, 1000),
     "recovery_window_seconds": (1, 1 << 20),
+    "trace_max_events": (1, 1 << 30),
 }
 
 
@@ -89,6 +90,13 @@ class EngineSettings:
     extra_slots: int = field(
         default=0,
         metadata={"help": "micro-batches in flight beyond one per stage: 1 hides host work"},
+    )
+    trace_file: str = field(
+        default="", metadata={"help": "record for `pserve trace convert`; empty records nothing"}
+    )
+    trace_max_events: int = field(
+        default=200_000,
+        metadata={"help": "pieces, steps and ends of requests that a trace file holds at most"},
     )
     parent_pid: int = field(
         default=0, metadata={"help": "end when this is no longer the parent process; 0 for never"}

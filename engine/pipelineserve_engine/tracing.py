@@ -1,0 +1,261 @@
+"""Writes what the engine sends and what the stages report as JSON lines, for `pserve trace`.
+
+A record holds times, sizes and our own request ids; never a token or a text. Times are those of the
+monotonic clock that the stages report in.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import msgspec
+
+from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve.scheduler.messages import Census, MicroBatch
+from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.scheduler.tally import Tally
+from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.stage_messages import StepReport
+from pipelineserve_engine.telemetry import Telemetry
+
+VERSION = 1
+_FLUSH_PERIOD_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class HeaderLine(msgspec.Struct, frozen=True, tag="header"):
+    """The first line."""
+
+    version: int
+    num_stages: int
+    start_s: float
+
+
+class PieceLine(msgspec.Struct, frozen=True, array_like=True):
+    """A piece inside a sent micro-batch, as an array."""
+
+    request_id: str
+    start: int
+    num_tokens: int
+    is_decode: bool
+
+
+class SentLine(msgspec.Struct, frozen=True, tag="sent"):
+    """A micro-batch entered the pipeline."""
+
+    at_s: float
+    sequence: int
+    slot_index: int
+    chunk_tokens: int
+    pieces: tuple[PieceLine, ...]
+
+
+class StepLine(msgspec.Struct, frozen=True, tag="step"):
+    """A stage has run a micro-batch."""
+
+    sequence: int
+    stage_index: int
+    start_s: float
+    end_s: float
+
+
+class EndedLine(msgspec.Struct, frozen=True, tag="ended"):
+    """A request ended, however."""
+
+    request_id: str
+    finish: str
+    arrival_s: float
+    first_issue_s: float | None
+    first_token_s: float | None
+    end_s: float
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_output_tokens: int
+
+
+class RestartLine(msgspec.Struct, frozen=True, tag="restart"):
+    """The stages failed; what was in flight never comes back."""
+
+    at_s: float
+
+
+class FullLine(msgspec.Struct, frozen=True, tag="full"):
+    """The record has reached its bound and says nothing of what came later."""
+
+    at_s: float
+
+
+_Line = HeaderLine | SentLine | StepLine | EndedLine | RestartLine | FullLine
+
+
+class TraceRecorder:
+    """One record; a file that cannot be written any more ends the record, not the engine.
+
+    Args:
+        path: written anew.
+        num_stages: of the pipeline.
+        max_events: pieces, steps and ends together; more are left out.
+        clock: seconds, of the clock that the stages report in.
+
+    Raises:
+        InvalidInputError: the file cannot be written.
+    """
+
+    def __init__(
+        self, path: Path, num_stages: int, max_events: int, clock: Callable[[], float]
+    ) -> None:
+        self._file: BinaryIO | None = _open(path)
+        self._path = path
+        self._max_events = max_events
+        self._clock = clock
+        self._num_events = 0
+        self._encoder = msgspec.json.Encoder()
+        self._next_flush_s = 0.0
+        self._write(HeaderLine(VERSION, num_stages, clock()), num_events=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write what is still buffered."""
+        self._close()
+
+    def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
+        """A micro-batch entered the pipeline."""
+        if self._file is None:
+            return
+        pieces = tuple(
+            PieceLine(piece.request_id, piece.start, len(piece.token_ids), piece.is_decode)
+            for piece in micro_batch.pieces
+        )
+        line = SentLine(
+            at_s=now_s,
+            sequence=micro_batch.sequence,
+            slot_index=micro_batch.slot_index,
+            chunk_tokens=micro_batch.chunk.chunk_tokens,
+            pieces=pieces,
+        )
+        self._write(line, num_events=len(pieces))
+
+    def on_step(self, report: StepReport) -> None:
+        """A stage has run a micro-batch."""
+        line = StepLine(report.sequence, report.stage_index, report.start_s, report.end_s)
+        self._write(line)
+
+    def on_ended(self, record: RequestRecord) -> None:
+        """A request ended."""
+        line = EndedLine(
+            request_id=record.request_id,
+            finish=record.finish.value,
+            arrival_s=record.arrival_s,
+            first_issue_s=record.first_issue_s,
+            first_token_s=record.first_token_s,
+            end_s=record.end_s,
+            num_prompt_tokens=record.num_prompt_tokens,
+            num_cached_tokens=record.num_cached_tokens,
+            num_output_tokens=record.num_output_tokens,
+        )
+        self._write(line)
+
+    def on_restart(self) -> None:
+        """The stages failed and start anew."""
+        self._write(RestartLine(self._clock()))
+
+    def flush_if_due(self) -> None:
+        """Hand lines to the system about once a second, so that a killed server loses little."""
+        now_s = self._clock()
+        if self._file is None or now_s < self._next_flush_s:
+            return
+        self._next_flush_s = now_s + _FLUSH_PERIOD_S
+        try:
+            self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _write(self, line: _Line, num_events: int = 1) -> None:
+        if self._file is None:
+            return
+        is_full = self._num_events + num_events > self._max_events
+        try:
+            self._file.write(self._encoder.encode(FullLine(self._clock()) if is_full else line))
+            self._file.write(b"\n")
+        except OSError as error:
+            self._give_up(error)
+            return
+        self._num_events += num_events
+        if is_full:
+            text = "%s has %d events, its bound; the rest is not recorded: raise --trace-max-events"
+            logger.warning(text, self._path, self._max_events)
+            self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            file.close()
+        except OSError as error:
+            self._warn(error)
+
+    def _give_up(self, error: OSError) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # the reason is known already
+                file.close()
+        self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        logger.warning("cannot write %s any more: %s; the trace ends here", self._path, error)
+
+
+class TracedObserver(Observer):
+    """Makes metrics as any observer does, and tells a recorder as well.
+
+    Without a trace the engine has a plain `Observer`, so tracing costs nothing then.
+    """
+
+    def __init__(self, telemetry: Telemetry, num_stages: int, recorder: TraceRecorder) -> None:
+        super().__init__(telemetry, num_stages)
+        self._recorder = recorder
+
+    def on_recovery(self) -> None:
+        """See `Observer.on_recovery`."""
+        super().on_recovery()
+        self._recorder.on_restart()
+
+    def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
+        """See `Observer.on_sent`."""
+        super().on_sent(micro_batch, now_s)
+        self._recorder.on_sent(micro_batch, now_s)
+
+    def on_step(self, report: StepReport) -> None:
+        """See `Observer.on_step`."""
+        super().on_step(report)
+        self._recorder.on_step(report)
+
+    def on_ended(self, record: RequestRecord) -> None:
+        """See `Observer.on_ended`."""
+        super().on_ended(record)
+        self._recorder.on_ended(record)
+
+    def on_levels(self, census: Census, kv_used_ratio: float, tally: Tally) -> None:
+        """See `Observer.on_levels`; called several times a second, with or without work."""
+        super().on_levels(census, kv_used_ratio, tally)
+        self._recorder.flush_if_due()
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        text = f'cannot write "{path}": {error.strerror}; name a file in a folder that is writable'
+        raise InvalidInputError("the engine's settings", [Fault("--trace-file", text)]) from error
