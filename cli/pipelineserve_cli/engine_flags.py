@@ -20,6 +20,28 @@ _TORCH_DTYPES = {
 }
 
 
+# Parts of the spec that only a cluster obeys.
+_CLUSTER_FIELDS = (
+    "control",
+    "autoscaling",
+    "monitoring",
+    "resources",
+    "placement",
+    "pod_metadata",
+    "network_policy",
+    "restart_time",
+)
+# Flags that must agree with what this process does.
+_OWN_FLAGS = (
+    "--host",
+    "--port",
+    "--model-folder",
+    "--served-name",
+    "--parent-pid",
+    "--drain-seconds",
+)
+
+
 def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list[str]:
     """Flags of `python -m pipelineserve_engine.server` for one replica of the resource.
 
@@ -43,9 +65,17 @@ def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list
         "max-context-tokens": spec.model.max_context_tokens or 0,
         "static-chunk-tokens": chunking.static_tokens,
         "max-chunk-tokens": chunking.ceiling_tokens,
+        "drain-seconds": spec.rollout.drain_seconds,
+        "recovery-max-restarts": spec.recovery.max_restarts,
+        "recovery-window-seconds": spec.recovery.window_seconds,
     }
     given = [f"--{name}={value}" for name, value in flags.items()]
     return [*given, *spec.engine.args]
+
+
+def drain_s(resource: PipelineServe) -> float:
+    """How long running requests may go on when the resource is asked to stop."""
+    return float(resource.spec.rollout.drain_seconds)
 
 
 def inactive_fields(resource: PipelineServe) -> list[Fault]:
@@ -62,7 +92,22 @@ def inactive_fields(resource: PipelineServe) -> list[Fault]:
     if spec.queueing.order is not QueueOrder.ARRIVAL:
         text = f"{spec.queueing.order.value} is not built yet; the order is Arrival"
         notes.append(Fault("spec.queueing.order", text))
-    return notes
+    cluster_only = [
+        *((f"spec.{name}", name in spec.model_fields_set) for name in _CLUSTER_FIELDS),
+        ("spec.engine.image", spec.engine.image is not None),
+        ("spec.engine.env", bool(spec.engine.env)),
+        ("spec.model.cache", spec.model.cache is not None),
+        ("spec.model.tokenSecretRef", spec.model.token_secret_ref is not None),
+    ]
+    text = "has no effect in local mode"
+    return notes + [
+        Fault(_in_camel_case(name), text) for name, is_given in cluster_only if is_given
+    ]
+
+
+def _in_camel_case(path: str) -> str:
+    head, *words = path.split("_")
+    return head + "".join(word.capitalize() for word in words)
 
 
 def _unsupported(resource: PipelineServe) -> list[Fault]:
@@ -80,4 +125,8 @@ def _unsupported(resource: PipelineServe) -> list[Fault]:
     if spec.api.key_secret_ref is not None:
         text = "local mode has no secrets; leave it out, the API listens on loopback only"
         faults.append(Fault("spec.api.keySecretRef", text))
+    for index, argument in enumerate(spec.engine.args):
+        if argument.split("=")[0] in _OWN_FLAGS:
+            text = f"{argument.split('=')[0]} is set by pserve; leave it out"
+            faults.append(Fault(f"spec.engine.args[{index}]", text))
     return faults

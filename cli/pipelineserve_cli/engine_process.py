@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,14 @@ import httpx
 
 from pipelineserve.errors import EngineUnavailableError
 
-_STOP_TIMEOUT_S = 20.0
+# Beyond the drain: ending the stages and what is left on disk.
+_STOP_MARGIN_S = 20.0
 _POLL_PERIOD_S = 0.25
-_KEPT_LOG_LINES = 20
+_KEPT_LOG_LINES = 40
+_SERVING = re.compile(r" pipelineserve_engine serving .+ on http://\S+:\d+$")
+_OWN_WORDS = re.compile(r"^error: (.*)", re.MULTILINE | re.DOTALL)
+# argparse's last line, after the usage of every flag.
+_REFUSED_FLAG = re.compile(r"^python -m pipelineserve_engine\.server: error: (.*)", re.MULTILINE)
 
 
 class EngineProcess:
@@ -26,12 +32,16 @@ class EngineProcess:
     Args:
         flags: of `python -m pipelineserve_engine.server`.
         port: that the flags name.
+        drain_s: how long the server lets running requests go on when it is asked to end.
         on_log: called with each line that the server logs, from a thread.
     """
 
-    def __init__(self, flags: Sequence[str], port: int, on_log: Callable[[str], None]) -> None:
+    def __init__(
+        self, flags: Sequence[str], port: int, drain_s: float, on_log: Callable[[str], None]
+    ) -> None:
         self._flags = [*flags, f"--parent-pid={os.getpid()}"]
         self.url = f"http://127.0.0.1:{port}"
+        self._stop_timeout_s = drain_s + _STOP_MARGIN_S
         self._on_log = on_log
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LOG_LINES)
 
@@ -43,6 +53,8 @@ class EngineProcess:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            # The log also tells when the server serves, whatever level the user has set.
+            env={**os.environ, "PIPELINESERVE_LOG_LEVEL": "INFO"},
             start_new_session=True,
         )
         self._log_thread = threading.Thread(target=self._read_log, daemon=True)
@@ -59,7 +71,7 @@ class EngineProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            self._process.wait(_STOP_TIMEOUT_S)
+            self._process.wait(self._stop_timeout_s)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -88,7 +100,7 @@ class EngineProcess:
 
     def _is_ready(self) -> bool:
         # Only the child's own answer counts: it logs nothing else before it has the port.
-        if not any("serving" in line for line in list(self._last_lines)):
+        if not any(_SERVING.search(line) for line in list(self._last_lines)):
             return False
         try:
             return httpx.get(f"{self.url}/ready", timeout=2.0).status_code == httpx.codes.OK
@@ -97,12 +109,11 @@ class EngineProcess:
 
     def _ended(self) -> EngineUnavailableError:
         self._log_thread.join(1.0)
-        lines = [line for line in self._last_lines if line.startswith("error: ")]
-        if lines:
-            index = list(self._last_lines).index(lines[-1])
-            own = "\n".join(list(self._last_lines)[index:]).removeprefix("error: ")
-            return EngineUnavailableError(own)
         tail = "\n".join(self._last_lines)
+        if (refused := _REFUSED_FLAG.search(tail)) is not None:
+            return EngineUnavailableError(f"spec.engine.args: {refused[1]}")
+        if (own := _OWN_WORDS.search(tail)) is not None:
+            return EngineUnavailableError(own[1])
         return EngineUnavailableError(f"the engine ended with {self._process.returncode}:\n{tail}")
 
     def _read_log(self) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from pipelineserve.api import PipelineServe, parse_resource
+from pipelineserve.api import PipelineServe
 from pipelineserve.errors import ModelUnavailableError
 from pipelineserve_cli.demo import print_commands, run_demo
-from pipelineserve_cli.engine_flags import engine_flags, inactive_fields
+from pipelineserve_cli.engine_flags import drain_s, engine_flags, inactive_fields
 from pipelineserve_cli.engine_process import EngineProcess
+from pipelineserve_cli.manifests import read_resource
 from pipelineserve_cli.terminal import ModelProgress
 
 
@@ -27,7 +28,13 @@ def local() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Manifest of one PipelineServe.",
 )
-@click.option("--port", default=8000, show_default=True, help="Port of the API on loopback.")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Port of the API on loopback.",
+)
 @click.option("--demo", is_flag=True, help="Send a short mixed load and print what it measured.")
 @click.option("--exit", "exits", is_flag=True, help="End after the demo instead of serving on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the demo's figures as JSON.")
@@ -38,29 +45,32 @@ def up(
 ) -> None:
     """Serve the manifest's model until Ctrl-C."""
     console = Console(stderr=True)
-    resource = parse_resource(filename.read_text(encoding="utf-8"), str(filename))
+    resource = read_resource(filename)
     for note in inactive_fields(resource):
         console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
     flags = engine_flags(resource, model_folder(resource, console), port)
 
     def show_log(line: str) -> None:
         if verbose:
-            console.print(line, style="dim", highlight=False, markup=False)
+            console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
 
-    try:
-        with EngineProcess(flags, port, show_log) as engine:
-            stages = resource.spec.parallelism.stages
-            with console.status(f"Loading {resource.served_name} into {stages} stages"):
-                engine.wait_ready()
-            console.print(f"Serving {resource.served_name} on {engine.url}/v1")
-            if demo:
-                run_demo(engine.url, resource, seed=seed, console=console, as_json=as_json)
-            if exits:
-                return
-            print_commands(engine.url, resource.served_name, console)
-            engine.wait()
-    except KeyboardInterrupt:
-        console.print("Stopped.")
+    def serve(engine: EngineProcess) -> None:
+        stages = resource.spec.parallelism.stages
+        with console.status(f"Loading {resource.served_name} into {stages} stages"):
+            engine.wait_ready()
+        console.print(f"Serving {resource.served_name} on {engine.url}/v1")
+        if demo:
+            run_demo(engine.url, resource, seed=seed, console=console, as_json=as_json)
+        if exits:
+            return
+        print_commands(engine.url, resource.served_name, console)
+        engine.wait()
+
+    with EngineProcess(flags, port, drain_s(resource), show_log) as engine:
+        try:
+            serve(engine)
+        except KeyboardInterrupt:
+            console.print("Stopping; running requests may end, Ctrl-C again ends at once.")
 
 
 def model_folder(resource: PipelineServe, console: Console) -> Path:

@@ -47,6 +47,11 @@ def load_config(folder: Path) -> PretrainedConfig:
     Raises:
         ModelUnavailableError: unreadable, or a model that this engine cannot run right.
     """
+    if not (folder / "config.json").is_file():
+        raise ModelUnavailableError(
+            f"{folder}: expected a folder with config.json and safetensors, found no config.json; "
+            "check the path"
+        )
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:

@@ -60,7 +60,7 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
     if context > shape.max_context_tokens:
         message = f"expected at most the model's own {shape.max_context_tokens}, got {context}"
         raise InvalidInputError(
-            "the engine's settings", [Fault("max_context_tokens", f"{message}; lower it")]
+            "the engine's configuration", [Fault("max_context_tokens", f"{message}; lower it")]
         )
     partition = _partition(settings, shape)
     return PipelinePlan(
@@ -85,16 +85,16 @@ def _partition(settings: EngineSettings, shape: ModelShape) -> LayerPartition:
     except ValueError:
         message = f"expected whole numbers like 9,10,11, got {settings.layers_per_stage}"
         raise InvalidInputError(
-            "the engine's settings", [Fault("layers_per_stage", message)]
+            "the engine's configuration", [Fault("layers_per_stage", message)]
         ) from None
     if len(counts) != settings.stages:
         message = f"expected one entry for each of {settings.stages} stages, got {len(counts)}"
-        raise InvalidInputError("the engine's settings", [Fault("layers_per_stage", message)])
+        raise InvalidInputError("the engine's configuration", [Fault("layers_per_stage", message)])
     try:
         return given_partition(counts, shape.num_layers)
     except InvalidInputError as error:
         raise InvalidInputError(
-            "the engine's settings", [_as_flag_fault(fault) for fault in error.faults]
+            "the engine's configuration", [_as_flag_fault(fault) for fault in error.faults]
         ) from None
 
 
@@ -116,5 +116,5 @@ def _num_blocks(
             f"{settings.kv_tokens} tokens take {settings.kv_tokens * bytes_per_token >> 20} MiB, "
             f"but {machine.free_memory_bytes >> 20} MiB are free; lower it"
         )
-        raise InvalidInputError("the engine's settings", [Fault("kv_tokens", message)])
+        raise InvalidInputError("the engine's configuration", [Fault("kv_tokens", message)])
     return max(1, tokens // settings.block_tokens)

@@ -264,8 +264,13 @@ def _follow_parent(parent_pid: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Serve with the settings of these flags; 0 after an orderly end, 1 after a failure."""
+    level = os.environ.get("PIPELINESERVE_LOG_LEVEL", "INFO").upper()
+    if level not in logging.getLevelNamesMapping():
+        known = ", ".join(logging.getLevelNamesMapping())
+        sys.stderr.write(f"error: PIPELINESERVE_LOG_LEVEL: expected one of {known}, got {level}\n")
+        return 2
     logging.basicConfig(
-        level=os.environ.get("PIPELINESERVE_LOG_LEVEL", "INFO"),
+        level=level,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )

@@ -116,7 +116,7 @@ class EngineSettings:
                 Fault("static_chunk_tokens", f"{message}, got {self.static_chunk_tokens}")
             )
         if faults:
-            raise InvalidInputError("the engine's settings", faults)
+            raise InvalidInputError("the engine's configuration", faults)
 
 
 def parse_settings(arguments: Sequence[str]) -> EngineSettings:

@@ -258,4 +258,6 @@ def _open(path: Path) -> BinaryIO:
         return path.open("wb")
     except OSError as error:
         text = f'cannot write "{path}": {error.strerror}; name a file in a folder that is writable'
-        raise InvalidInputError("the engine's settings", [Fault("--trace-file", text)]) from error
+        raise InvalidInputError(
+            "the engine's configuration", [Fault("--trace-file", text)]
+        ) from error

@@ -52,7 +52,8 @@ def _file_table(folder: Path) -> dict[str, Path]:
     try:
         if index_path.exists():
             weight_map: dict[str, str] = json.loads(index_path.read_text())["weight_map"]
-            return {name: folder / file for name, file in weight_map.items()}
+            # By its last part only: an index must not lead out of the folder.
+            return {name: folder / Path(file).name for name, file in weight_map.items()}
         with safe_open(folder / _SINGLE_FILE, framework="pt") as file:
             return dict.fromkeys(file.keys(), folder / _SINGLE_FILE)
     except (OSError, ValueError, KeyError, SafetensorError) as error:

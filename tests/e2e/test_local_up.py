@@ -209,6 +209,32 @@ def test_all_faults_of_a_manifest_come_in_one_message(tmp_path: Path, port: int)
     assert "spec.extra: unknown field" in run.log
 
 
+def test_a_flag_that_the_engine_refuses_is_named_by_its_field(manifest: Path, port: int) -> None:
+    text = manifest.read_text().replace("type: Torch", "type: Torch, args: ['--block-tokens=x']")
+    manifest.write_text(text)
+    with local_up(manifest, port) as run:
+        assert run.wait() == 1
+    assert "error: spec.engine.args: argument --block-tokens: invalid int value: 'x'" in run.log
+
+
+def test_a_manifest_that_is_not_utf_8_is_named(tmp_path: Path, port: int) -> None:
+    manifest = tmp_path / "latin.yaml"
+    manifest.write_bytes(b"kind: Pipeline\xe9")
+    with local_up(manifest, port) as run:
+        assert run.wait() == 1
+    assert "expected UTF-8 text, got 0xe9 at byte 14" in run.log
+
+
+def test_sigterm_ends_everything_in_order_too(manifest: Path, port: int) -> None:
+    with local_up(manifest, port) as run:
+        run.wait_serving(port)
+        pids = run.descendants()
+        run.process.send_signal(signal.SIGTERM)
+        assert run.wait() == 128 + signal.SIGTERM
+        assert all_have_ended(pids)
+        assert list(run.temporary_folder.iterdir()) == []
+
+
 def test_a_model_that_is_not_there_is_named(tmp_path: Path, port: int) -> None:
     manifest = write_manifest(tmp_path, Path("/models/no-such-model"), stages=2)
     with local_up(manifest, port) as run:

@@ -8,6 +8,7 @@ import torch
 from prometheus_client import CollectorRegistry
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from inline_engine import BLOCK_TOKENS, an_inline_engine
 from pipelineserve.policy.chunking import Static
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_engine.core import EngineCore
@@ -115,3 +116,42 @@ def test_greedy_tokens_equal_transformers(
     if chunk_tokens <= 64:
         # All chats begin alike, so those that start in a later micro-batch find the first block.
         assert core.scheduler.tally.cached_tokens > 0
+
+
+@pytest.fixture(scope="module")
+def short(reference: dict[str, list[int]]) -> tuple[str, ...]:
+    """Questions for the many runs in this process; fewer tokens, the same weights."""
+    return tuple(reference)[3:5]
+
+
+@pytest.mark.parametrize("layers_per_stage", [(30,), (17, 13), (11, 11, 8), (9, 9, 8, 4)])
+@pytest.mark.parametrize("chunk_tokens", [1, 7, 64, 2048])
+def test_every_cut_of_layers_and_prompts_gives_the_same_tokens(
+    folder: Path,
+    prompts: dict[str, tuple[int, ...]],
+    reference: dict[str, list[int]],
+    short: tuple[str, ...],
+    layers_per_stage: tuple[int, ...],
+    chunk_tokens: int,
+) -> None:
+    engine = an_inline_engine(folder, layers_per_stage, chunk_tokens=chunk_tokens)
+    for question in short:
+        engine.submit(question, prompts[question], 8)
+    assert engine.run() == {question: reference[question][:8] for question in short}
+
+
+def test_preemption_gives_the_same_tokens(
+    folder: Path, prompts: dict[str, tuple[int, ...]], reference: dict[str, list[int]]
+) -> None:
+    longest = max(len(prompt) for prompt in prompts.values()) + NUM_TOKENS
+    engine = an_inline_engine(
+        folder,
+        (17, 13),
+        chunk_tokens=32,
+        num_blocks=-(-longest // BLOCK_TOKENS) + 3,
+        max_context_tokens=longest,
+    )
+    for question, prompt in prompts.items():
+        engine.submit(question, prompt, NUM_TOKENS)
+    assert engine.run() == reference
+    assert engine.core.scheduler.tally.preemptions > 0

@@ -1,6 +1,6 @@
 """The engine in one process: real scheduler, real stages, no sockets; runs as fast as it can."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -16,7 +16,6 @@ from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.core import EngineCore
-from pipelineserve_engine.executor import InlineExecutor
 from pipelineserve_engine.generation import (
     GREEDY,
     GenerationRequest,
@@ -24,11 +23,57 @@ from pipelineserve_engine.generation import (
     TokenLogprobs,
 )
 from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.stage_messages import ReadyReport, StageReport, StepCommand, StepReport
 from pipelineserve_engine.stage_model import StageModel, StageShape
 from pipelineserve_engine.stage_runner import StageRunner
 from pipelineserve_engine.telemetry import Telemetry
 
 BLOCK_TOKENS = 8
+
+
+class InlineExecutor:
+    """All stages in this process, one after the other: for tests and for comparisons."""
+
+    def __init__(self, stages: Sequence[StageRunner], clock: Callable[[], float]) -> None:
+        self._stages = stages
+        self._clock = clock
+        self._reports: list[StageReport] = []
+
+    def send(self, command: StepCommand) -> None:
+        """Run the micro-batch through all stages now."""
+        hidden: torch.Tensor | None = None
+        for stage_index, stage in enumerate(self._stages):
+            start_s = self._clock()
+            output = stage.run(command, hidden)
+            hidden = output.hidden
+            self._reports.append(
+                StepReport(
+                    stage_index=stage_index,
+                    sequence=command.sequence,
+                    slot_index=command.slot_index,
+                    start_s=start_s,
+                    end_s=self._clock(),
+                    token_ids=output.token_ids,
+                    extras=output.extras,
+                )
+            )
+
+    def receive(self, timeout_s: float) -> list[StageReport]:  # noqa: ARG002 - never waits
+        """Return the reports of what was sent since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def restart(self) -> None:
+        """Be ready again at once; what was in flight is dropped."""
+        self._reports = [
+            ReadyReport(stage_index, 0, 0, 0) for stage_index in range(len(self._stages))
+        ]
+
+    def wait(self, timeout_s: float) -> None:
+        """Never waits."""
+
+    def wake(self) -> None:
+        """Nothing waits."""
 
 
 @dataclass

@@ -9,7 +9,6 @@ import click
 import httpx
 from rich.console import Console
 
-from pipelineserve.api import parse_resource
 from pipelineserve.errors import EngineUnavailableError, Fault, InvalidInputError
 from pipelineserve_cli.load.bodies import (
     BodySettings,
@@ -28,6 +27,7 @@ from pipelineserve_cli.load.row_files import read_rows
 from pipelineserve_cli.load.run import RunResult
 from pipelineserve_cli.load.session import LoadSession
 from pipelineserve_cli.load.tables import plan_table, print_on, report_tables
+from pipelineserve_cli.manifests import read_resource
 
 _INTERRUPTED_STATUS = 130
 
@@ -90,7 +90,7 @@ def _targets(options: LoadOptions) -> Targets:
     )
     if options.filename is None:
         return Targets(ttft, tpot, e2e)
-    resource = parse_resource(options.filename.read_text(encoding="utf-8"), str(options.filename))
+    resource = read_resource(options.filename)
     manifest = targets_of(resource.spec.slo)
     return Targets(ttft or manifest.ttft, tpot or manifest.tpot, e2e)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from pipelineserve.api import parse_resource
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve_cli.manifests import read_resource
 from pipelineserve_cli.traces.conversion import DEFAULT_MAX_REQUESTS, trace_events
 from pipelineserve_cli.traces.picture import picture as draw_picture
 from pipelineserve_cli.traces.record import TraceRecord, read_record
@@ -81,7 +81,7 @@ def run(
     if record_file == output:
         text = f'got "{output}", the name of the record; expected one like {output.stem}.json'
         raise InvalidInputError("the trace", [Fault("--output", text)])
-    resource = parse_resource(filename.read_text(encoding="utf-8"), str(filename))
+    resource = read_resource(filename)
     record_demo(
         resource,
         record_file,

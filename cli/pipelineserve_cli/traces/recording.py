@@ -7,7 +7,7 @@ from rich.console import Console
 from pipelineserve.api import PipelineServe
 from pipelineserve_cli.demo import run_plan
 from pipelineserve_cli.demo_plan import mixed_plan
-from pipelineserve_cli.engine_flags import engine_flags
+from pipelineserve_cli.engine_flags import drain_s, engine_flags
 from pipelineserve_cli.engine_process import EngineProcess
 from pipelineserve_cli.local import model_folder
 
@@ -31,7 +31,7 @@ def record_demo(
     flags = engine_flags(resource, model_folder(resource, console), port)
     flags.append(f"--trace-file={record_file.absolute()}")
     stages = resource.spec.parallelism.stages
-    with EngineProcess(flags, port, lambda _: None) as engine:
+    with EngineProcess(flags, port, drain_s(resource), lambda _: None) as engine:
         with console.status(f"Loading {resource.served_name} into {stages} stages"):
             engine.wait_ready()
         plan = mixed_plan(seed, num_requests, rate_per_s)

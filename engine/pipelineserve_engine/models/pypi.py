@@ -121,7 +121,7 @@ def _pip_failure(wanted: Distribution, stderr: str) -> str:
     if "No module named pip" in text:
         advice = f"Install pip for this Python: {sys.executable} -m ensurepip."
     elif "No space left on device" in text or "Disk quota exceeded" in text:
-        advice = "Free some space, or name a cache on a larger disk with --cache-dir."
+        advice = "Free some space, or name a cache on a larger disk in PIPELINESERVE_CACHE."
     elif any(sign in text for sign in _NETWORK_SIGNS):
         advice = "The package index cannot be reached: check the network and pip's settings."
     elif "No matching distribution" in text:

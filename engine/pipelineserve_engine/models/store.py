@@ -136,7 +136,7 @@ def storage_errors(folder: Path) -> Iterator[None]:
         where = error.filename or folder
         raise ModelUnavailableError(
             f"The model's files cannot be read or stored: {where}: {error.strerror or error}. "
-            f"{_advice(error.errno)} The cache is {folder}; --cache-dir or PIPELINESERVE_CACHE "
+            f"{_advice(error.errno)} The cache is {folder}; PIPELINESERVE_CACHE "
             "name another place."
         ) from error
 
@@ -152,7 +152,7 @@ def require_free_space(folder: Path, needed_bytes: int, purpose: str) -> None:
         raise ModelUnavailableError(
             f"{purpose} needs {needed_bytes / 1e9:.2f} GB in {folder}, but only "
             f"{free_bytes / 1e9:.2f} GB are free there. Free some space, or name a cache on a "
-            "larger disk with --cache-dir or PIPELINESERVE_CACHE."
+            "larger disk with PIPELINESERVE_CACHE."
         )
 
 

@@ -70,6 +70,40 @@ def test_everything_that_local_mode_cannot_run_is_named_at_once() -> None:
     ]
 
 
+def test_recovery_and_drain_reach_the_engine() -> None:
+    resource = a_resource(
+        "engine: {type: Torch}\n  parallelism: {stages: 1}\n"
+        "  recovery: {maxRestarts: 2, windowSeconds: 60}\n  rollout: {drainSeconds: 7}"
+    )
+    settings = settings_of(resource)
+    assert (settings.recovery_max_restarts, settings.recovery_window_seconds) == (2, 60)
+    assert settings.drain_seconds == 7
+
+
+def test_arguments_that_pserve_sets_itself_are_refused() -> None:
+    resource = a_resource(
+        "engine: {type: Torch, args: ['--kv-tokens=64', '--port=9']}\n  parallelism: {stages: 1}"
+    )
+    with pytest.raises(
+        InvalidInputError, match=r"spec\.engine\.args\[1\]: --port is set by pserve"
+    ):
+        engine_flags(resource, Path("/models/tiny"), 8000)
+
+
+def test_fields_that_only_a_cluster_obeys_are_said() -> None:
+    resource = a_resource(
+        "engine: {type: Torch, image: 'a/b:1', env: [{name: A, value: b}]}\n"
+        "  parallelism: {stages: 1}\n  control: {mode: Paused}\n"
+        "  networkPolicy: {ingressFrom: []}"
+    )
+    assert [note.field for note in inactive_fields(resource)] == [
+        "spec.control",
+        "spec.networkPolicy",
+        "spec.engine.image",
+        "spec.engine.env",
+    ]
+
+
 def test_fields_without_effect_are_said() -> None:
     resource = a_resource(
         "engine: {type: Torch}\n  parallelism: {stages: 2}\n"

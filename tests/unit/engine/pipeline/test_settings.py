@@ -52,7 +52,7 @@ def test_names_every_field_out_of_bounds_in_one_message() -> None:
         "static_chunk_tokens",
     }
     message = str(refused.value)
-    assert message.startswith("the engine's settings is not valid (5 faults):\n")
+    assert message.startswith("the engine's configuration is not valid (5 faults):\n")
     assert "port: expected 0 to 65535, got 70000" in message
     assert "dtype: expected one of float32, bfloat16, float16, got int8" in message
     assert "static_chunk_tokens: expected at most max_chunk_tokens, 1024, got 4096" in message

@@ -54,32 +54,40 @@ def test_the_references_differ_from_prompt_to_prompt(llama: TinyModel) -> None:
     assert all(len(set(output)) > 4 for output in outputs.values())
 
 
+@pytest.mark.parametrize("architecture", Architecture)
 @pytest.mark.parametrize("num_stages", PARTITIONS)
 @pytest.mark.parametrize("chunk_tokens", [7, WHOLE_PROMPT])
-def test_prefix_hits_change_nothing(llama: TinyModel, num_stages: int, chunk_tokens: int) -> None:
+def test_prefix_hits_change_nothing(
+    tiny_model: MakeModel, architecture: Architecture, num_stages: int, chunk_tokens: int
+) -> None:
+    model = tiny_model(architecture, True)
     shared = some_prompts(2, (50,))["r0"]
     prompts = {
         name: shared[: 50 - index] + tail
         for index, (name, tail) in enumerate(some_prompts(3, (5, 1, 9, 30)).items())
     }
     prompts["same"] = list(prompts["r0"])
-    engine = an_inline_engine(llama.folder, PARTITIONS[num_stages], chunk_tokens=chunk_tokens)
+    engine = an_inline_engine(model.folder, PARTITIONS[num_stages], chunk_tokens=chunk_tokens)
     for name, prompt in prompts.items():
         engine.submit(name, prompt, NUM_TOKENS)
         engine.step()
-    assert engine.run() == reference_of(llama, prompts)
+    assert engine.run() == reference_of(model, prompts)
     assert engine.core.scheduler.tally.cached_tokens > 0
 
 
+@pytest.mark.parametrize("architecture", Architecture)
 @pytest.mark.parametrize("num_stages", PARTITIONS)
-def test_preemption_changes_nothing(llama: TinyModel, num_stages: int) -> None:
+def test_preemption_changes_nothing(
+    tiny_model: MakeModel, architecture: Architecture, num_stages: int
+) -> None:
+    model = tiny_model(architecture, True)
     prompts = some_prompts(4, (30, 31, 29, 33, 12))
     engine = an_inline_engine(
-        llama.folder, PARTITIONS[num_stages], chunk_tokens=16, num_blocks=9, max_context_tokens=60
+        model.folder, PARTITIONS[num_stages], chunk_tokens=16, num_blocks=9, max_context_tokens=60
     )
     for name, prompt in prompts.items():
         engine.submit(name, prompt, NUM_TOKENS)
-    assert engine.run() == reference_of(llama, prompts)
+    assert engine.run() == reference_of(model, prompts)
     assert engine.core.scheduler.tally.preemptions > 0
 
 
