@@ -174,7 +174,7 @@ def test_says_what_to_do_when_the_disk_refuses(tmp_path: Path, number: int, advi
 
 def test_names_the_cache_when_it_is_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ModelUnavailableError, match="--cache-dir"):
+    with pytest.raises(ModelUnavailableError, match="PIPELINESERVE_CACHE names another place"):
         _get(tmp_path / "file" / "cache", _recipe())
 
 
