@@ -136,7 +136,8 @@ def storage_errors(folder: Path) -> Iterator[None]:
         where = error.filename or folder
         raise ModelUnavailableError(
             f"The model's files cannot be read or stored: {where}: {error.strerror or error}. "
-            f"{_advice(error.errno)} The cache is {folder}; PIPELINESERVE_CACHE names another place."
+            f"{_advice(error.errno)} The cache is {folder}; "
+            "PIPELINESERVE_CACHE names another place."
         ) from error
 
 
