@@ -32,7 +32,9 @@ def _end_orderly(number: int, frame: FrameType | None) -> NoReturn:
 
 def main() -> None:
     """Run the command; errors that a user can mend end with one message and status 1."""
-    # Ends like Ctrl-C: through every block that has something to end itself.
+    # Both end through every block that has something to end itself. A shell that starts this in the
+    # background lets it inherit an ignored SIGINT; whoever sends one nevertheless means it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end_orderly)
     try:
         pserve.main(standalone_mode=False)
