@@ -61,7 +61,7 @@ def model_copy(served_model: ServedModel, tmp_path: Path) -> Path:
         ),
         (["--kv-tokens=1000000000"], ["kv_tokens: 1000000000 tokens take", "lower it"]),
         (["--host=192.0.2.1"], ["cannot listen on 192.0.2.1:0", "choose another"]),
-        (["--model-folder=nowhere"], ["config.json: cannot be read"]),
+        (["--model-folder=nowhere"], ["found no config.json; check the path"]),
     ],
     ids=[
         "several at once",
@@ -94,7 +94,7 @@ def test_what_cannot_work_is_one_message_and_exit_status_1(
 @pytest.mark.parametrize(
     ("file", "text", "part"),
     [
-        ("config.json", None, "config.json: cannot be read"),
+        ("config.json", None, "found no config.json; check the path"),
         ("config.json", "{", "config.json: cannot be read"),
         (
             "config.json",
