@@ -65,11 +65,6 @@ class GgufMetadata:
             raise self._fault(key, value, "a string")
         return value
 
-    def array_length(self, key: str) -> int:
-        """The length of the array under the full key, or 0; the array itself is not read."""
-        field = self._reader.get_field(key)
-        return 0 if field is None else len(field.data)
-
     def _required_text(self, key: str) -> str:
         if (value := self.optional_text(key)) is None:
             raise self._fault(key, None, "a string")
