@@ -10,11 +10,11 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from pipelineserve.errors import ModelUnavailableError
 from pipelineserve_engine.attention import (
     PAGED_ATTENTION,
-    KvCache,
     PackedContext,
     PagedKv,
     register,
 )
+from pipelineserve_engine.kv_cache import KvCache
 from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.weights import WeightFiles
 
