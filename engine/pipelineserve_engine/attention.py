@@ -2,13 +2,16 @@
 
 A micro-batch is one packed row of tokens. Every piece first writes its keys and values into the
 blocks of its request, then each piece attends to its own request's context. A context that lies in
-one run of the cache is read where it is; only a scattered one is gathered.
+few runs of the cache is read where it is; only a scattered one is gathered, which costs several
+times the attention itself (bench/results.md).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import AttentionInterface
@@ -17,6 +20,9 @@ from pipelineserve_engine.kv_cache import KvCache
 
 PAGED_ATTENTION = "pipelineserve_paged"
 
+# Another run costs two small products more, a gathered token a copy: measured, they are even here.
+_MIN_RUN_TOKENS = 48
+
 
 @dataclass(frozen=True, slots=True)
 class PackedPiece:
@@ -24,8 +30,8 @@ class PackedPiece:
 
     Attributes:
         row_start, row_end: its tokens in the packed row.
-        context: cache positions of the whole context, this piece's tokens included: a slice when
-            they are consecutive, else an index tensor [context_tokens].
+        context: cache positions of the whole context, this piece's tokens included: its runs in
+            order where there are few, else an index tensor [context_tokens].
         mask: added to the scores, [tokens, context_tokens]; None where every token sees all of
             the context (a decode), or where `is_fresh`.
         is_fresh: the piece is the whole context, so plain causal attention holds.
@@ -33,7 +39,7 @@ class PackedPiece:
 
     row_start: int
     row_end: int
-    context: slice | torch.Tensor
+    context: tuple[slice, ...] | torch.Tensor
     mask: torch.Tensor | None
     is_fresh: bool
 
@@ -71,12 +77,12 @@ class PieceLayout:
     Attributes:
         start: position of its first token in the request.
         num_tokens: at least 1.
-        block_ids: blocks of its request, from position 0 to the end of the piece.
+        block_ids: blocks of its request, from position 0 to the end of the piece, int32.
     """
 
     start: int
     num_tokens: int
-    block_ids: tuple[int, ...]
+    block_ids: npt.NDArray[np.int32]
 
 
 def pack(
@@ -95,13 +101,19 @@ def pack(
     row = 0
     for layout in layouts:
         start, length = layout.start, layout.num_tokens
-        context = _context_positions(layout.block_ids, start + length, block_tokens, device)
-        writes.append(_tail(context, start, length, device))
+        runs = _runs(layout.block_ids, start + length, block_tokens)
+        writes.append(_tail(runs, start, length))
         is_fresh = start == 0
-        mask = None if is_fresh or length == 1 else _causal_mask(start, length, dtype, device)
+        is_decode = length == 1
+        # The products over several runs make the scores of a whole piece, too many for a long one.
+        reads_in_place = len(runs) == 1 or (
+            is_decode and start + length >= len(runs) * _MIN_RUN_TOKENS
+        )
+        context = runs if reads_in_place else _index(runs).to(device)
+        mask = None if is_fresh or is_decode else _causal_mask(start, length, dtype, device)
         pieces.append(PackedPiece(row, row + length, context, mask, is_fresh))
         row += length
-    return PackedContext(torch.cat(writes), tuple(pieces))
+    return PackedContext(torch.cat(writes).to(device), tuple(pieces))
 
 
 def paged_attention(
@@ -136,11 +148,15 @@ def paged_attention(
     outputs = []
     for piece in packed.pieces:
         rows = slice(piece.row_start, piece.row_end)
+        piece_query = query[0, :, rows]
         if piece.is_fresh:
-            piece_keys, piece_values = key[0, :, rows], value[0, :, rows]
+            output = _attend(piece_query, key[0, :, rows], value[0, :, rows], piece, scaling)
+        elif isinstance(piece.context, tuple) and len(piece.context) > 1:
+            output = _attend_runs(piece_query, keys, values, piece.context, scaling)
         else:
-            piece_keys, piece_values = keys[:, piece.context], values[:, piece.context]
-        outputs.append(_attend(query[0, :, rows], piece_keys, piece_values, piece, scaling))
+            (positions,) = piece.context if isinstance(piece.context, tuple) else (piece.context,)
+            output = _attend(piece_query, keys[:, positions], values[:, positions], piece, scaling)
+        outputs.append(output)
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
     return output.transpose(0, 1).unsqueeze(0), None
 
@@ -171,23 +187,50 @@ def _attend(
     )[0]  # fmt: skip
 
 
-def _context_positions(
-    blocks: Sequence[int], num_tokens: int, block_tokens: int, device: torch.device
-) -> slice | torch.Tensor:
-    first = blocks[0]
-    if all(block == first + index for index, block in enumerate(blocks)):
-        return slice(first * block_tokens, first * block_tokens + num_tokens)
-    table = torch.tensor(blocks, dtype=torch.int64, device=device)
-    offsets = torch.arange(block_tokens, device=device)
-    return (table[:, None] * block_tokens + offsets).reshape(-1)[:num_tokens]
-
-
-def _tail(
-    context: slice | torch.Tensor, start: int, length: int, device: torch.device
+def _attend_runs(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    runs: tuple[slice, ...],
+    scaling: float,
 ) -> torch.Tensor:
-    if isinstance(context, slice):
-        return torch.arange(context.start + start, context.start + start + length, device=device)
-    return context[start : start + length]
+    """One decode: query [heads, 1, head_dim] against runs of the cache, none of them copied."""
+    num_heads, _, head_dim = query.shape
+    num_kv_heads = keys.shape[0]
+    grouped = query.reshape(num_kv_heads, num_heads // num_kv_heads, head_dim) * scaling
+    scores = torch.cat([grouped @ keys[:, run].transpose(1, 2) for run in runs], dim=2)
+    weights = scores.softmax(dim=2, dtype=torch.float32).to(query.dtype)
+    lengths = [run.stop - run.start for run in runs]
+    parts = zip(torch.split(weights, lengths, dim=2), runs, strict=True)
+    output = torch.zeros_like(grouped)
+    for run_weights, run in parts:
+        output = torch.baddbmm(output, run_weights, values[:, run])
+    return output.reshape(num_heads, 1, head_dim)
+
+
+def _runs(
+    block_ids: npt.NDArray[np.int32], num_tokens: int, block_tokens: int
+) -> tuple[slice, ...]:
+    """The context as slices of cache positions; blocks next to each other make one."""
+    breaks = np.flatnonzero(np.diff(block_ids) != 1) + 1
+    firsts = [0, *breaks.tolist()]
+    starts = [int(block_ids[first]) * block_tokens for first in firsts]
+    ends = [first * block_tokens for first in firsts[1:]] + [num_tokens]
+    return tuple(
+        slice(start, start + end - first * block_tokens)
+        for start, first, end in zip(starts, firsts, ends, strict=True)
+    )
+
+
+def _index(runs: tuple[slice, ...]) -> torch.Tensor:
+    return torch.cat([torch.arange(run.start, run.stop) for run in runs])
+
+
+def _tail(runs: tuple[slice, ...], start: int, length: int) -> torch.Tensor:
+    """Cache positions of tokens `start` … `start + length` of the context."""
+    if length == 1:
+        return torch.tensor([runs[-1].stop - 1])
+    return _index(runs)[start : start + length]
 
 
 def _causal_mask(start: int, length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

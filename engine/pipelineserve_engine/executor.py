@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
+
 from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve_engine.request_sampling import RequestSampling
 from pipelineserve_engine.stage_messages import (
@@ -53,7 +55,7 @@ def command_of(micro_batch: MicroBatch, sampling_of: Mapping[str, RequestSamplin
             PieceCommand(
                 start=piece.start,
                 token_ids=piece.token_ids,
-                block_ids=piece.block_ids,
+                block_ids=np.array(piece.block_ids, dtype="<i4").tobytes(),
                 samples=piece.samples,
                 sampling=sampling_of[piece.request_id].spec(piece.output_index)
                 if piece.samples

@@ -49,11 +49,14 @@ class SamplingSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PieceCommand(msgspec.Struct, frozen=True, array_like=True):
-    """A piece as the stages need it; fields as in `pipelineserve.scheduler.messages.Piece`."""
+    """A piece as the stages need it; fields as in `pipelineserve.scheduler.messages.Piece`.
+
+    `block_ids` is a buffer of little-endian int32: a long context has thousands.
+    """
 
     start: int
     token_ids: tuple[int, ...]
-    block_ids: tuple[int, ...]
+    block_ids: bytes
     samples: bool
     sampling: SamplingSpec | None
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from pipelineserve_engine.attention import PieceLayout, pack
@@ -40,7 +41,10 @@ class StageRunner:
         shape = self._model.shape
         pieces = command.pieces
         lengths = [len(piece.token_ids) for piece in pieces]
-        layouts = [PieceLayout(p.start, len(p.token_ids), p.block_ids) for p in pieces]
+        layouts = [
+            PieceLayout(p.start, len(p.token_ids), np.frombuffer(p.block_ids, dtype="<i4"))
+            for p in pieces
+        ]
         packed = pack(layouts, self._block_tokens, shape.dtype, shape.device)
         positions = torch.cat(
             [torch.arange(p.start, p.start + n) for p, n in zip(pieces, lengths, strict=True)]

@@ -7,6 +7,13 @@ released first. Blocks without known content are given out before any cached one
 
 from collections import OrderedDict
 
+from pipelineserve.scheduler.extents import BlankExtents
+
+# Content is evicted several blocks at a time, so that a request can grow in one run; at most this
+# share of the pool is evicted earlier than it had to be.
+_EVICTED_BLOCKS = 8
+_EVICTED_RATIO = 1 / 64
+
 
 class BlockPool:
     """Blocks 0 … `num_blocks` - 1; callers hold references, the pool counts them."""
@@ -16,7 +23,7 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._digests: list[bytes | None] = [None] * num_blocks
         self._by_digest: dict[bytes, int] = {}
-        self._blank: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._blank = BlankExtents(num_blocks)
         self._cached: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -28,28 +35,26 @@ class BlockPool:
         """How many requests reference the block."""
         return self._references[block_id]
 
-    def allocate(self, after: int | None = None) -> int:
-        """Take a free block for new content and return it with one reference.
+    def allocate(self, num_wanted: int = 1, after: int | None = None) -> list[int]:
+        """Take free blocks for new content, each with one reference, in as few runs as possible.
 
         Args:
-            after: prefer the block behind this one, so that a context lies in one run of memory;
-                it is not worth evicting cached content for.
+            num_wanted: how many.
+            after: the block that they continue; they lie behind it where those blocks are blank.
 
         Raises:
-            IndexError: no block is free; ask `num_free` first.
+            IndexError: fewer are free; ask `num_free` first.
         """
-        if after is not None and after + 1 in self._blank:
-            block_id = after + 1
-            del self._blank[block_id]
-        elif self._blank:
-            block_id, _ = self._blank.popitem(last=False)
-        elif self._cached:
-            block_id, _ = self._cached.popitem(last=False)
-            self._forget(block_id)
-        else:
-            raise IndexError("no KV block is free")
-        self._references[block_id] = 1
-        return block_id
+        if num_wanted > self.num_free:
+            raise IndexError(f"expected at most {self.num_free} KV blocks, asked for {num_wanted}")
+        taken = [] if after is None else self._blank.take_behind(after, num_wanted)
+        while len(taken) < num_wanted:
+            if not self._blank:
+                self._evict(num_wanted - len(taken))
+            taken += self._blank.take_run(num_wanted - len(taken))
+        for block_id in taken:
+            self._references[block_id] = 1
+        return taken
 
     def find(self, digest: bytes) -> int | None:
         """Return the block that holds this content, without taking a reference."""
@@ -71,14 +76,24 @@ class BlockPool:
             raise ValueError(f"KV block {block_id} is released more often than referenced")
         self._references[block_id] -= 1
         if self._references[block_id] == 0:
-            home = self._blank if self._digests[block_id] is None else self._cached
-            home[block_id] = None
+            if self._digests[block_id] is None:
+                self._blank.add(block_id)
+            else:
+                self._cached[block_id] = None
 
     def publish(self, block_id: int, digest: bytes) -> None:
         """Let a taken, full block be found by its content; the first block of a content stays."""
         if digest not in self._by_digest and self._digests[block_id] is None:
             self._by_digest[digest] = block_id
             self._digests[block_id] = digest
+
+    def _evict(self, num_wanted: int) -> None:
+        """Make cached blocks blank, those released longest ago."""
+        at_once = min(_EVICTED_BLOCKS, int(self.num_blocks * _EVICTED_RATIO))
+        for _ in range(min(len(self._cached), max(num_wanted, at_once))):
+            block_id, _ = self._cached.popitem(last=False)
+            self._forget(block_id)
+            self._blank.add(block_id)
 
     def _forget(self, block_id: int) -> None:
         digest = self._digests[block_id]

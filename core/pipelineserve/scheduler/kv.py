@@ -54,9 +54,8 @@ class KvLedger:
         num_missing = self.num_missing(request, num_tokens)
         if num_missing > self.pool.num_free:
             return False
-        for _ in range(num_missing):
-            after = request.block_ids[-1] if request.block_ids else None
-            request.block_ids.append(self.pool.allocate(after))
+        after = request.block_ids[-1] if request.block_ids else None
+        request.block_ids += self.pool.allocate(num_missing, after)
         return True
 
     def publish(self, request: Request) -> None:

@@ -11,7 +11,7 @@ from pipelineserve.scheduler.blocks import BlockPool
 
 def filled(pool: BlockPool, digest: bytes) -> int:
     """A block with known content that nobody references any more."""
-    block_id = pool.allocate()
+    (block_id,) = pool.allocate()
     pool.publish(block_id, digest)
     pool.release(block_id)
     return block_id
@@ -19,20 +19,20 @@ def filled(pool: BlockPool, digest: bytes) -> int:
 
 def test_gives_each_block_once() -> None:
     pool = BlockPool(3)
-    assert sorted(pool.allocate() for _ in range(3)) == [0, 1, 2]
+    assert sorted(pool.allocate() + pool.allocate(2)) == [0, 1, 2]
     assert pool.num_free == 0
 
 
 def test_says_that_no_block_is_free() -> None:
     pool = BlockPool(1)
     pool.allocate()
-    with pytest.raises(IndexError, match="no KV block is free"):
-        pool.allocate()
+    with pytest.raises(IndexError, match="at most 0 KV blocks, asked for 2"):
+        pool.allocate(2)
 
 
 def test_refuses_to_release_a_block_that_nobody_holds() -> None:
     pool = BlockPool(1)
-    block_id = pool.allocate()
+    (block_id,) = pool.allocate()
     pool.release(block_id)
     with pytest.raises(ValueError, match="block 0 is released more often than referenced"):
         pool.release(block_id)
@@ -40,7 +40,7 @@ def test_refuses_to_release_a_block_that_nobody_holds() -> None:
 
 def test_a_shared_block_is_free_when_the_last_holder_lets_go() -> None:
     pool = BlockPool(1)
-    block_id = pool.allocate()
+    (block_id,) = pool.allocate()
     pool.publish(block_id, b"a")
     pool.reference(block_id)
     pool.release(block_id)
@@ -61,32 +61,32 @@ def test_finds_content_that_nobody_references() -> None:
 def test_a_block_without_known_content_goes_before_a_cached_one() -> None:
     pool = BlockPool(2)
     cached = filled(pool, b"a")
-    assert pool.allocate() != cached
+    assert pool.allocate() != [cached]
     assert pool.find(b"a") == cached
 
 
 def test_evicts_the_content_released_longest_ago() -> None:
     pool = BlockPool(2)
-    old, young = pool.allocate(), pool.allocate()
+    old, young = pool.allocate(2)
     pool.publish(old, b"old")
     pool.publish(young, b"young")
     pool.release(old)
     pool.release(young)
-    assert pool.allocate() == old
+    assert pool.allocate() == [old]
     assert pool.find(b"old") is None
     assert pool.find(b"young") == young
 
 
 def test_use_makes_content_young_again() -> None:
     pool = BlockPool(2)
-    first, second = pool.allocate(), pool.allocate()
+    first, second = pool.allocate(2)
     pool.publish(first, b"first")
     pool.publish(second, b"second")
     pool.release(first)
     pool.release(second)
     pool.reference(first)
     pool.release(first)
-    assert pool.allocate() == second
+    assert pool.allocate() == [second]
 
 
 def test_evicted_content_can_be_published_again() -> None:
@@ -100,31 +100,54 @@ def test_evicted_content_can_be_published_again() -> None:
 
 def test_the_first_block_of_a_content_stays_the_one_that_is_found() -> None:
     pool = BlockPool(2)
-    first, second = pool.allocate(), pool.allocate()
+    first, second = pool.allocate(2)
     pool.publish(first, b"a")
     pool.publish(second, b"a")
     assert pool.find(b"a") == first
 
 
-def test_a_context_lies_in_one_run_where_the_next_block_is_blank() -> None:
-    pool = BlockPool(8)
-    block_id = pool.allocate()
-    other = pool.allocate(after=5)
-    assert other == 6
-    assert pool.allocate(after=block_id) == block_id + 1
+def test_a_context_goes_on_in_the_same_run_where_the_next_blocks_are_blank() -> None:
+    pool = BlockPool(16)
+    run = pool.allocate(3)
+    assert run == list(range(run[0], run[0] + 3))
+    assert pool.allocate(2, after=run[-1]) == [run[-1] + 1, run[-1] + 2]
+
+
+def test_requests_that_grow_in_turn_keep_to_their_own_runs() -> None:
+    pool = BlockPool(64)
+    contexts = [pool.allocate(2) for _ in range(4)]
+    for _ in range(6):
+        for context in contexts:
+            context.extend(pool.allocate(1, after=context[-1]))
+    assert all(context == list(range(context[0], context[0] + 8)) for context in contexts)
 
 
 def test_cached_content_is_not_evicted_for_a_run() -> None:
-    pool = BlockPool(3)
-    first = pool.allocate()
-    cached = filled(pool, b"a")
-    assert cached == first + 1
-    assert pool.allocate(after=first) != cached
+    pool = BlockPool(4)
+    blocks = pool.allocate(4)
+    pool.publish(blocks[1], b"a")
+    pool.release(blocks[1])
+    pool.release(blocks[3])
+    assert pool.allocate(1, after=blocks[0]) == [blocks[3]]
+    assert pool.find(b"a") == blocks[1]
+
+
+def test_content_is_evicted_for_a_whole_run_where_the_pool_is_large() -> None:
+    pool = BlockPool(1024)
+    blocks = pool.allocate(1024)
+    for block_id in reversed(blocks):
+        pool.publish(block_id, block_id.to_bytes(2, "big"))
+        pool.release(block_id)
+    context = pool.allocate()
+    for _ in range(3):
+        context += pool.allocate(1, after=context[-1])
+    assert context == list(range(context[0], context[0] + 4))
+    assert pool.find((1015).to_bytes(2, "big")) == 1015
 
 
 def test_the_block_after_the_last_one_is_no_block() -> None:
     pool = BlockPool(2)
-    assert pool.allocate(after=1) in {0, 1}
+    assert pool.allocate(after=1)[0] in {0, 1}
 
 
 @given(
@@ -144,10 +167,13 @@ def test_counts_and_contents_agree_with_a_simple_model(
         digest = bytes([number])
         match action:
             case "allocate" if pool.num_free:
-                block_id = pool.allocate(after=number)
-                assert block_id not in held
-                content.pop(block_id, None)
-                held.append(block_id)
+                num_wanted = 1 + number % pool.num_free
+                taken = pool.allocate(num_wanted, after=number)
+                assert len(set(taken)) == num_wanted
+                assert not set(taken) & set(held)
+                for block_id in taken:
+                    content.pop(block_id, None)
+                held += taken
             case "release" if held:
                 pool.release(held.pop(number % len(held)))
             case "publish" if held:

@@ -1,0 +1,81 @@
+"""Blank blocks as extents: neighbours that are blank together, merged and split as blocks move.
+
+Attention reads a context without copying it where the context lies in few runs of memory, so runs
+must stay long while many requests grow at once. A new run therefore begins in the middle of the
+longest extent: the request before it keeps half of the room to grow into.
+"""
+
+import heapq
+
+
+class BlankExtents:
+    """A set of block ids that gives out ids next to each other.
+
+    Args:
+        num_blocks: ids 0 … `num_blocks` - 1, all in the set at first.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self._num_ids = num_blocks
+        # Both ends of each extent, end excluded.
+        self._end_of: dict[int, int] = {0: num_blocks}
+        self._start_of: dict[int, int] = {num_blocks: 0}
+        # (-length, start) of every extent; entries of extents that are no more are passed over.
+        self._by_length: list[tuple[int, int]] = [(-num_blocks, 0)]
+
+    def __len__(self) -> int:
+        return self._num_ids
+
+    def __contains__(self, block_id: int) -> bool:
+        """Linear in the number of extents: for checks, not for the scheduler's path."""
+        return any(start <= block_id < end for start, end in self._end_of.items())
+
+    def add(self, block_id: int) -> None:
+        """Put a block that is not in the set beside its neighbours."""
+        start = self._start_of.pop(block_id, block_id)
+        end = self._end_of.pop(block_id + 1, block_id + 1)
+        self._insert(start, end)
+        self._num_ids += 1
+
+    def take_behind(self, block_id: int, num_wanted: int) -> list[int]:
+        """Take up to `num_wanted` blocks directly behind this one; none if they are not blank."""
+        start = block_id + 1
+        if start not in self._end_of:
+            return []
+        return self._take(start, start, num_wanted)
+
+    def take_run(self, num_wanted: int) -> list[int]:
+        """Take up to `num_wanted` neighbours, from the middle of the longest extent.
+
+        Raises:
+            IndexError: the set is empty.
+        """
+        start = self._longest()
+        room = self._end_of[start] - start - num_wanted
+        return self._take(start, start + max(0, room // 2), num_wanted)
+
+    def _take(self, start: int, first: int, num_wanted: int) -> list[int]:
+        end = self._end_of.pop(start)
+        del self._start_of[end]
+        last = min(end, first + num_wanted)
+        if start < first:
+            self._insert(start, first)
+        if last < end:
+            self._insert(last, end)
+        self._num_ids -= last - first
+        return list(range(first, last))
+
+    def _insert(self, start: int, end: int) -> None:
+        self._end_of[start] = end
+        self._start_of[end] = start
+        heapq.heappush(self._by_length, (start - end, start))
+        if len(self._by_length) > 64 + 4 * len(self._end_of):
+            self._by_length = [(start - end, start) for start, end in self._end_of.items()]
+            heapq.heapify(self._by_length)
+
+    def _longest(self) -> int:
+        while True:
+            negative_length, start = self._by_length[0]
+            if self._end_of.get(start) == start - negative_length:
+                return start
+            heapq.heappop(self._by_length)
