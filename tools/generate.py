@@ -1,16 +1,19 @@
 """Writes every generated file, or with `--check` says which ones are out of date.
 
 A generated part stands between two markers in a page that is otherwise written by hand, so that a
-fact which the code states is never typed a second time.
+fact which the code states is never typed a second time. Stubs of the gRPC contracts are generated
+whole.
 """
 
 import argparse
 import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tools.sources import ROOT, modules_of, package_folders
+from tools.stubs import stub_names, stub_text
 
 
 def module_tables() -> str:
@@ -45,13 +48,25 @@ def architecture_page(old: str) -> str:
     return with_part(old, "modules", module_tables())
 
 
+def _stub(name: str, old: str) -> str:
+    del old
+    return stub_text(name)
+
+
 # Each generated file and what makes its new text from its old one.
-GENERATED: Mapping[str, Callable[[str], str]] = {"docs/architecture.md": architecture_page}
+GENERATED: Mapping[str, Callable[[str], str]] = {
+    "docs/architecture.md": architecture_page,
+    **{name: partial(_stub, name) for name in stub_names()},
+}
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def stale_part(path: Path, new: str) -> str:
     """The difference between the file and what it should say, empty when there is none."""
-    old = path.read_text()
+    old = _text_of(path)
     lines = difflib.unified_diff(
         old.splitlines(), new.splitlines(), "committed", "generated", n=0, lineterm=""
     )
@@ -66,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     num_stale = 0
     for name, make in GENERATED.items():
         path = ROOT / name
-        new = make(path.read_text())
+        new = make(_text_of(path))
         difference = stale_part(path, new)
         if not difference:
             continue

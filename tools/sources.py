@@ -41,10 +41,12 @@ def package_folders() -> tuple[Path, ...]:
 
 
 def modules_of(package_folder: Path) -> tuple[Module, ...]:
-    """Every module of one package, in the order of their names."""
+    """Every module of one package in the order of their names, less generated stubs."""
     parent = package_folder.parent
     modules = []
     for path in package_folder.rglob("*.py"):
+        if "_pb2" in path.name:
+            continue
         parts = path.relative_to(parent).with_suffix("").parts
         name = ".".join(part for part in parts if part != "__init__")
         modules.append(Module(name, path))
