@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 
+from pipelineserve.policy.least_squares import Matrix, diagonal, least_squares_step
 from pipelineserve.policy.step_time import StepCoefficients, StepFeatures, StepTimeModel
 
 _SIZE = 4
@@ -17,7 +18,6 @@ _SIZE = 4
 _MOST_FEATURE = 1e18
 # The table was measured on this machine: it is not off by more than this, and never free.
 _LEAST_TABLE_RATIO = 0.1
-Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,7 @@ DEFAULT_FIT = FitSettings()
 
 def start_fit(model: StepTimeModel, settings: FitSettings = DEFAULT_FIT) -> FitState:
     """Start from a model that was measured or kept from before."""
-    cap = settings.most_covariance
-    covariance = tuple(
-        tuple(cap if row == column else 0.0 for column in range(_SIZE)) for row in range(_SIZE)
-    )
+    covariance = diagonal(_SIZE, settings.most_covariance)
     scales = (model.table.times_s[0], 1.0, 1.0, 1.0)
     return FitState(model=model, scales=scales, covariance=covariance)
 
@@ -120,20 +117,12 @@ def _learn(
     old = _coefficients(state.model)
     raw_s = sum(coefficient * value for coefficient, value in zip(old, values, strict=True))
     scaled = [value / scale for value, scale in zip(values, state.scales, strict=True)]
-    gains, denominator = _gains(state.covariance, scaled, settings)
+    gains, covariance = least_squares_step(state.covariance, scaled, settings.forgetting)
     limit_s = settings.most_error_ratio * raw_s
     error_s = min(limit_s, max(-limit_s, measured_s - raw_s))
     fitted = [
         coefficient + gain * error_s / scale
         for coefficient, gain, scale in zip(old, gains, state.scales, strict=True)
-    ]
-    covariance = [
-        [
-            (state.covariance[row][column] - gains[row] * gains[column] * denominator)
-            / settings.forgetting
-            for column in range(_SIZE)
-        ]
-        for row in range(_SIZE)
     ]
     return replace(
         state,
@@ -141,16 +130,6 @@ def _learn(
         covariance=_capped(covariance, settings.most_covariance),
         num_samples=state.num_samples + 1,
     )
-
-
-def _gains(
-    covariance: Matrix, values: Sequence[float], settings: FitSettings
-) -> tuple[list[float], float]:
-    """Kalman gains, and the forgetting plus variance that they were divided by."""
-    products = [sum(p * x for p, x in zip(row, values, strict=True)) for row in covariance]
-    variance = sum(p * x for p, x in zip(products, values, strict=True))
-    denominator = settings.forgetting + max(0.0, variance)  # rounding may leave it just below 0
-    return [product / denominator for product in products], denominator
 
 
 def _with_feedback(
@@ -199,7 +178,7 @@ def _capped(matrix: Sequence[Sequence[float]], cap: float) -> Matrix:
     ]
     return tuple(
         tuple(
-            0.5 * (matrix[row][column] + matrix[column][row]) * shrink[row] * shrink[column]
+            0.5 * (matrix[row][column] + matrix[column][row]) * (shrink[row] * shrink[column])
             for column in range(_SIZE)
         )
         for row in range(_SIZE)

@@ -1,15 +1,16 @@
 """How long one micro-batch takes on the slowest stage: a table over tokens plus attention.
 
-    T = κ · (α · table(tokens) + β_dec · Σ L_dec + β_sq · Σ L_pre² + β_past · Σ L_past · L_pre)
+    T = κ · (f · table(tokens) + β_dec · Σ L_dec + β_sq · Σ L_pre² + β_past · Σ L_past · L_pre)
 
 after FastPP's latency predictor (OSDI 2026, section 4.2), with two changes. Its table has one entry
 per candidate chunk; here it is interpolated between points where time was measured, since the
 stairs of a GPU's kernels do not lie at multiples of 128 everywhere. Its constant term is the factor
-α here, since a table that is wrong is so in proportion: another clock rate, a busy neighbour.
+f here, since a table that is wrong is so in proportion: another clock rate, a busy neighbour.
 κ is the feedback of measured ÷ predicted.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
@@ -150,26 +151,35 @@ def decode_features(context_tokens: float) -> StepFeatures:
     return StepFeatures(decode_context_tokens=context_tokens)
 
 
-def features_of(view: LoadView, prefill_tokens: int) -> StepFeatures:
-    """Features of the micro-batch being composed if it prefills `prefill_tokens`.
+def attention_of(view: LoadView, coefficients: StepCoefficients) -> Callable[[int], float]:
+    """Seconds of attention in the micro-batch being composed, as a function of the prefill tokens.
+
+    The function takes 0 to `view.prefill_tokens` tokens; it is asked for dozens of chunk sizes per
+    micro-batch, so everything that does not depend on them is computed first.
 
     Exact while one started prompt is cut. Where several prompts are packed, each is taken to be as
     long as the mean weighted by tokens, Σ r² ÷ Σ r, which gives Σ r² exactly when all of them fit.
     """
-    from_started = min(prefill_tokens, view.started.tokens)
-    from_waiting = min(prefill_tokens - from_started, view.waiting.tokens)
-    squared_started, past_started = _cut(view.started, from_started)
-    squared_waiting, past_waiting = _cut(view.waiting, from_waiting)
-    return StepFeatures(
-        decode_context_tokens=view.assigned.context_tokens,
-        squared_prefill_tokens=squared_started + squared_waiting,
-        past_prefill_product=past_started + past_waiting,
-    )
+    started_tokens = view.started.tokens
+    started_length, started_past_s = _per_token(view.started, coefficients)
+    waiting_length, waiting_past_s = _per_token(view.waiting, coefficients)
+    decode_s = coefficients.decode_context_s * view.assigned.context_tokens
+    squared_s = coefficients.squared_prefill_s
+
+    def seconds(prefill_tokens: int) -> float:
+        from_started = min(prefill_tokens, started_tokens)
+        from_waiting = prefill_tokens - from_started
+        squares = from_started * min(from_started, started_length)
+        squares += from_waiting * min(from_waiting, waiting_length)
+        past_s = from_started * started_past_s + from_waiting * waiting_past_s
+        return decode_s + squared_s * squares + past_s
+
+    return seconds
 
 
-def _cut(prompts: PromptLoad, num_tokens: int) -> tuple[float, float]:
-    """Σ L_pre² and Σ L_past · L_pre of the next `num_tokens` tokens of these prompts."""
-    if num_tokens <= 0:
+def _per_token(prompts: PromptLoad, coefficients: StepCoefficients) -> tuple[float, float]:
+    """Length of the prompt that a token of these is in, and what the past costs it, on average."""
+    if prompts.tokens == 0:
         return 0.0, 0.0
-    piece_tokens = min(num_tokens, prompts.squared_tokens / prompts.tokens)
-    return num_tokens * piece_tokens, prompts.past_product * num_tokens / prompts.tokens
+    past_s = coefficients.past_prefill_s * prompts.past_product / prompts.tokens
+    return prompts.squared_tokens / prompts.tokens, past_s

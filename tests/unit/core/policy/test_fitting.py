@@ -22,8 +22,8 @@ from policy_views import ATTENTION, make_model
 TRUTH = make_model()
 
 
-def unfitted(**changes: float) -> StepTimeModel:
-    return make_model(coefficients=StepCoefficients(), **changes)
+def unfitted() -> StepTimeModel:
+    return make_model(coefficients=StepCoefficients())
 
 
 def random_features(stream: Random) -> StepFeatures:

@@ -11,10 +11,10 @@ from pipelineserve.policy.step_time import (
     StepFeatures,
     StepTimeModel,
     StepTimeTable,
+    attention_of,
     decode_features,
-    features_of,
 )
-from policy_views import make_load_view, make_model, prompts_of
+from policy_views import ATTENTION, make_load_view, make_model, prompts_of
 
 NOTHING = StepFeatures()
 
@@ -114,42 +114,45 @@ def test_more_tokens_or_more_context_never_take_less_time(
     assert less <= model.predict_s(max(counts), decode_features(max(contexts)))
 
 
+CONTEXT = StepCoefficients(decode_context_s=1.0)
+SQUARES = StepCoefficients(squared_prefill_s=1.0)
+PAST = StepCoefficients(past_prefill_s=1.0)
+
+
 def test_a_cut_of_one_started_prompt_is_exact() -> None:
     view = make_load_view(decodes=3, context_tokens=900, started=prompts_of(500, past_tokens=2000))
-    features = features_of(view, 200)
-    assert features == StepFeatures(900, 200.0 * 200.0, 200.0 * 2000.0)
+    assert attention_of(view, CONTEXT)(200) == 900
+    assert attention_of(view, SQUARES)(200) == 200 * 200
+    assert attention_of(view, PAST)(200) == 200 * 2000
 
 
 def test_prompts_that_all_fit_give_their_exact_sum_of_squares() -> None:
     view = make_load_view(waiting=prompts_of(100, 30, 7))
-    assert features_of(view, 137).squared_prefill_tokens == pytest.approx(100**2 + 30**2 + 7**2)
+    assert attention_of(view, SQUARES)(137) == pytest.approx(100**2 + 30**2 + 7**2)
 
 
 def test_started_prompts_are_cut_before_waiting_ones() -> None:
     view = make_load_view(started=prompts_of(50, past_tokens=10), waiting=prompts_of(1000))
-    features = features_of(view, 80)
-    assert features.past_prefill_product == 50 * 10
-    assert features.squared_prefill_tokens == 50**2 + 30**2
+    assert attention_of(view, PAST)(80) == 50 * 10
+    assert attention_of(view, SQUARES)(80) == 50**2 + 30**2
 
 
 def test_a_micro_batch_of_decodes_alone_prefills_nothing() -> None:
     view = make_load_view(decodes=2, context_tokens=70, waiting=prompts_of(10))
-    assert features_of(view, 0) == StepFeatures(70, 0.0, 0.0)
+    assert attention_of(view, StepCoefficients(1.0, 1.0, 1.0, 1.0))(0) == 70
 
 
 @given(
     lengths=st.lists(st.integers(1, 4000), min_size=1, max_size=20),
     cuts=st.tuples(st.integers(0, 50_000), st.integers(0, 50_000)),
 )
-def test_features_never_fall_with_the_tokens_prefilled(
+def test_attention_never_falls_with_the_tokens_prefilled(
     lengths: list[int], cuts: tuple[int, int]
 ) -> None:
-    view = make_load_view(
-        started=prompts_of(lengths[0], past_tokens=9), waiting=prompts_of(*lengths)
-    )
-    less, more = features_of(view, min(cuts)), features_of(view, max(cuts))
-    assert less.squared_prefill_tokens <= more.squared_prefill_tokens
-    assert less.past_prefill_product <= more.past_prefill_product
+    started = prompts_of(lengths[0], past_tokens=9)
+    view = make_load_view(started=started, waiting=prompts_of(*lengths))
+    seconds = attention_of(view, ATTENTION)
+    assert seconds(min(cuts)) <= seconds(max(cuts)) * (1 + 1e-12)
 
 
 def test_no_attention_costs_nothing() -> None:
