@@ -1,11 +1,13 @@
-"""Builders of policy views and step-time models, valid by default: a test names what it is about."""
+"""Builders of policy views and step-time models, valid by default."""
 
 from collections.abc import Sequence
 
+from pipelineserve.policy.fastpp.views import ChunkedPrompt, FastppView, LatencyTotals, SlotView
 from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
 from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad
 
 NO_PROMPTS = PromptLoad(num=0, tokens=0, squared_tokens=0, past_product=0)
+NO_LATENCIES = LatencyTotals()
 
 # One stage of the published system (32B, four stages): a table in stairs of 128 tokens.
 STAIR_TOKENS = (1, 128, 129, 256, 257, 384, 385, 512, 513, 640)
@@ -74,4 +76,49 @@ def make_load_view(
         waiting=waiting,
         arrived_tokens=arrived_tokens,
         arrival_window_s=arrival_window_s,
+    )
+
+
+def make_slot(
+    num_decodes: int = 0, *, chunked: ChunkedPrompt | None = None, context_tokens: int | None = None
+) -> SlotView:
+    """A slot whose last micro-batch had these decodes and a piece of the prompt being cut."""
+    context = 1000 * num_decodes if context_tokens is None else context_tokens
+    return SlotView(num_decodes + (chunked is not None), num_decodes, context, chunked)
+
+
+def make_fastpp_view(
+    *,
+    slots: Sequence[SlotView] = (SlotView(0, 0, 0),) * 4,
+    slot_index: int = 0,
+    step_index: int = 0,
+    max_chunk_tokens: int = 4096,
+    waiting_prompts: Sequence[int] = (),
+    kv_free_ratio: float = 1.0,
+    kv_pool_tokens: int = 1_000_000,
+    totals: LatencyTotals = NO_LATENCIES,
+    ttft_p90_s: float | None = None,
+    tpot_p90_s: float | None = None,
+    arrived_tokens: int = 0,
+    num_stale: int = 0,
+    stale_tokens: int = 0,
+    stale_wait_s: float = 0.0,
+) -> FastppView:
+    """A view at which a decision is due."""
+    return FastppView(
+        slot_index=slot_index,
+        step_index=step_index,
+        max_chunk_tokens=max_chunk_tokens,
+        slots=tuple(slots),
+        waiting_prompts=tuple(waiting_prompts),
+        kv_free_tokens=round(kv_free_ratio * kv_pool_tokens),
+        kv_pool_tokens=kv_pool_tokens,
+        totals=totals,
+        ttft_p90_s=ttft_p90_s,
+        tpot_p90_s=tpot_p90_s,
+        arrived_tokens=arrived_tokens,
+        arrival_window_s=10.0,
+        num_stale=num_stale,
+        stale_tokens=stale_tokens,
+        stale_wait_s=stale_wait_s,
     )
