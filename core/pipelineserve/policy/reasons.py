@@ -50,6 +50,7 @@ class Reason(Enum):
     KV_TOO_SMALL = "kv_too_small"
     TPOT_TOO_STRICT = "tpot_too_strict"
     TTFT_TOO_STRICT = "ttft_too_strict"
+    TARGETS_TOO_STRICT = "targets_too_strict"
     TARGETS_CONFLICT = "targets_conflict"
     STAGES_FAILED = "stages_failed"
     RECOVERY_BUDGET_SPENT = "recovery_budget_spent"
