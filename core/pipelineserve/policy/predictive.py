@@ -15,6 +15,8 @@ from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.step_time import StepTimeModel, attention_of
 from pipelineserve.policy.views import LoadView
 
+_PROMISED_RATIO = 0.95
+
 
 @dataclass(frozen=True, slots=True)
 class Predictive:
@@ -73,6 +75,26 @@ class Predictive:
         """Prefill tokens per second that the queue of this moment asks for."""
         arriving = view.arrived_tokens / view.arrival_window_s
         return max(view.prefill_tokens / self.horizon_s, arriving)
+
+    def promised_tokens_per_s(self, view: LoadView) -> float:
+        """Prefill tokens per second that the best safe chunk serves when prompts fill it; above 0.
+
+        For `Triage`. Attention among prompts is left out; what is promised is a little less than
+        what comes out, to cover that.
+        """
+        fitted, decodes = self.model.coefficients, view.assigned
+        context_s = fitted.decode_context_s * decodes.context_tokens
+        factor = self.model.feedback_ratio * (1.0 + self.num_spreads * self.model.spread_ratio)
+        limit_s = self.step_limit_s(view.num_slots)
+        best = 0.0
+        for size, table_s in zip(self.candidates, self._times_s, strict=True):
+            time_s = factor * (fitted.table_ratio * table_s + context_s)
+            if best > 0.0 and time_s > limit_s:
+                break
+            best = max(best, (size - decodes.num) / (time_s + self.step_overhead_s))
+        # Decodes fill every chunk: prompts still get their least with each.
+        least = self.least_prefill_tokens / (time_s + self.step_overhead_s)
+        return _PROMISED_RATIO * max(best, least)
 
     def step_limit_s(self, num_slots: int) -> float:
         """The longest that one step may take; infinite without a target."""

@@ -143,6 +143,16 @@ def test_a_long_past_of_the_started_prompt_makes_its_piece_smaller() -> None:
     assert policy.decide(view).chunk_tokens == 200
 
 
+def test_what_is_promised_to_prompts_is_what_the_best_safe_chunk_serves() -> None:
+    # 400 tokens of which 40 are decodes take 50 ms, the limit; nothing waits at the moment.
+    assert POLICY.promised_tokens_per_s(make_load_view(decodes=40)) == pytest.approx(0.95 * 7200)
+
+
+def test_the_promise_is_above_zero_though_decodes_fill_every_chunk() -> None:
+    promised = POLICY.promised_tokens_per_s(make_load_view(decodes=5000))
+    assert promised == pytest.approx(0.95 * 8 / 0.11)
+
+
 def by_the_definition(policy: Predictive, view: LoadView) -> int:
     """The law written out candidate by candidate, with no shortcut."""
     least = view.assigned.num + min(policy.least_prefill_tokens, view.prefill_tokens)
