@@ -165,14 +165,16 @@ def attention_of(view: LoadView, coefficients: StepCoefficients) -> Callable[[in
     waiting_length, waiting_past_s = _per_token(view.waiting, coefficients)
     decode_s = coefficients.decode_context_s * view.assigned.context_tokens
     squared_s = coefficients.squared_prefill_s
+    started_squares = started_tokens * min(started_tokens, started_length)
+    all_started_past_s = started_tokens * started_past_s
 
     def seconds(prefill_tokens: int) -> float:
-        from_started = min(prefill_tokens, started_tokens)
-        from_waiting = prefill_tokens - from_started
-        squares = from_started * min(from_started, started_length)
-        squares += from_waiting * min(from_waiting, waiting_length)
-        past_s = from_started * started_past_s + from_waiting * waiting_past_s
-        return decode_s + squared_s * squares + past_s
+        if prefill_tokens <= started_tokens:
+            squares = prefill_tokens * min(prefill_tokens, started_length)
+            return decode_s + squared_s * squares + started_past_s * prefill_tokens
+        from_waiting = prefill_tokens - started_tokens
+        squares = from_waiting * min(from_waiting, waiting_length) + started_squares
+        return decode_s + squared_s * squares + waiting_past_s * from_waiting + all_started_past_s
 
     return seconds
 
