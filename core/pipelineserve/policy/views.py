@@ -33,6 +33,75 @@ class SchedulerView:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeLoad:
+    """Decodes as sums: how many, and the KV that attention reads for them.
+
+    Attributes:
+        num: decodes.
+        context_tokens: tokens whose keys and values they attend to, summed over them.
+    """
+
+    num: int
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLoad:
+    """Prompts, or what is left of them, as sums; each sum changes by one term per event.
+
+    Attributes:
+        num: prompts.
+        tokens: Σ r, where r are the tokens of a prompt that are still to be issued.
+        squared_tokens: Σ r².
+        past_product: Σ past · r, where past are the tokens of the prompt issued already.
+    """
+
+    num: int
+    tokens: int
+    squared_tokens: int
+    past_product: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadView(SchedulerView):
+    """What a chunk policy needs that chooses for exactly the micro-batch being composed.
+
+    The scheduler keeps every sum as events come in, so that the view costs no walk over requests:
+
+    - `assigned`: ask the decode assignment first. `num` is what it gives, `context_tokens` the
+      context sum of all ready decodes · num ÷ ready decodes, rounded: which of them will go is not
+      known before they are issued. The sum of all ready decodes grows when a decode becomes ready
+      and shrinks when it is issued or its request ends.
+    - `started`: over the prompts that have started. There are rarely more than two, so they may be
+      summed anew for each view.
+    - `waiting`: over the waiting queue, at push and remove; prefix hits are not known there, so
+      `past_product` is 0. `waiting_tokens` equals `waiting.tokens`.
+    - `arrived_tokens`: prompt tokens of the requests accepted within the last `arrival_window_s`,
+      which is the window in the policy's settings, or the time since the start if that is less
+      (then more than 0). A deque of (arrival, tokens), trimmed whenever a view is made, will do.
+      Preempted requests do not arrive again.
+
+    Attributes:
+        assigned: the decodes that this micro-batch will carry.
+        started: prompts with pieces issued and pieces to issue.
+        waiting: prompts in the waiting queue.
+        arrived_tokens: prompt tokens that arrived within the window.
+        arrival_window_s: length of that window in seconds, above 0.
+    """
+
+    assigned: DecodeLoad
+    started: PromptLoad
+    waiting: PromptLoad
+    arrived_tokens: int
+    arrival_window_s: float
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens that could be prefilled now, were there no budget."""
+        return self.started.tokens + self.waiting.tokens
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingRequestView:
     """One request as the queue's order sees it when it enters the queue."""
 

@@ -1,0 +1,1 @@
+"""The controller's pure side: percentiles to merge, guards on what is sent, what is feasible."""

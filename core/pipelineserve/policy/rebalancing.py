@@ -1,0 +1,178 @@
+"""Delay scheduling by cost: decodes are held where that makes the pipeline faster, within bounds.
+
+FastPP holds what is above a multiple of 128 requests per slot, for as long as it likes. Here a
+boundary is one that was measured, holding starts only if the predicted throughput of decodes
+rises by it, contexts count as well as numbers, and no request is held beyond its gap and budget.
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from pipelineserve.policy.holding import HoldEnd, HoldPlan, HoldView
+from pipelineserve.policy.reasons import Reason
+from pipelineserve.policy.step_time import StepTimeModel, decode_features
+
+
+class HoldMode(Enum):
+    """Which decodes are held, if any."""
+
+    OFF = "off"
+    TPOT_FIRST = "tpot_first"
+    E2E_FIRST = "e2e_first"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldMemory:
+    """What is kept between two plans, so that none undoes the one before.
+
+    Attributes:
+        end: the end that yields; chosen anew by AUTO alone.
+        boundary_tokens: the boundary that decodes are held below, if they are.
+        is_pressed: whether KV is short.
+    """
+
+    end: HoldEnd = HoldEnd.NEWEST
+    boundary_tokens: int | None = None
+    is_pressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Asked before every micro-batch.
+
+    Attributes:
+        mode: which decodes are held.
+        model: predicts a step's time on the slowest stage.
+        boundaries: token counts after which a step's time jumps, ascending.
+        tpot_target_s: target of TPOT; None keeps AUTO with the newest.
+        max_gap_s: the longest gap between two tokens of a request that holding may cause; the
+            scheduler counts `num_holdable` and `num_overdue` by it.
+        hold_budget_s: the longest that a request may be held in all; the scheduler likewise.
+        least_gain_ratio: holding at a boundary starts if throughput rises by at least this, and
+            ends when nothing is gained any more.
+        tolerance_ratio: a slot whose decodes cost this much more than the mean is uneven.
+        tpot_first_ratio: TPOT ÷ target from which AUTO lets the oldest yield.
+        e2e_first_ratio: and below which it goes back to the newest.
+        least_kv_free_ratio: KV pressure begins below this share of free KV.
+        relaxed_kv_free_ratio: and ends at this one.
+    """
+
+    mode: HoldMode
+    model: StepTimeModel
+    boundaries: tuple[int, ...]
+    tpot_target_s: float | None
+    max_gap_s: float = 2.0
+    hold_budget_s: float = 10.0
+    least_gain_ratio: float = 0.05
+    tolerance_ratio: float = 0.1
+    tpot_first_ratio: float = 0.9
+    e2e_first_ratio: float = 0.8
+    least_kv_free_ratio: float = 0.10
+    relaxed_kv_free_ratio: float = 0.15
+
+    def decide(self, memory: HoldMemory, view: HoldView) -> tuple[HoldPlan, HoldMemory]:
+        """Plan for one micro-batch."""
+        memory = replace(
+            memory, end=self._end(memory, view), is_pressed=self._is_pressed(memory, view)
+        )
+        reason = self._reason_to_release_all(memory, view)
+        if reason is not None:
+            plan = HoldPlan(0, view.held.num, memory.end, reason)
+            return plan, replace(memory, boundary_tokens=None)
+        boundary = self._boundary(memory, view)
+        memory = replace(memory, boundary_tokens=boundary)
+        if boundary is not None:
+            return self._towards(boundary, boundary, view, memory, Reason.ABOVE_BOUNDARY), memory
+        least, most = self._even_range(view)
+        return self._towards(least, most, view, memory, Reason.SLOTS_UNEVEN), memory
+
+    def _towards(
+        self, least: int, most: int, view: HoldView, memory: HoldMemory, reason: Reason
+    ) -> HoldPlan:
+        """Fill this micro-batch up to `least` decodes, or keep it down to `most`."""
+        num_release = min(view.held.num, max(view.num_overdue, least - view.due.num))
+        if view.prefill_tokens > 0 and reason is Reason.ABOVE_BOUNDARY:
+            # Its prompts cross the boundary anyway: holding more would only cost.
+            num_hold, reason = 0, Reason.PROMPTS_CROSS_BOUNDARY
+        else:
+            num_hold = min(view.num_holdable, max(0, view.due.num + num_release - most))
+        if num_hold == num_release == 0 and reason is Reason.SLOTS_UNEVEN:
+            reason = Reason.SLOTS_EVEN
+        return HoldPlan(num_hold, num_release, memory.end, reason)
+
+    def _reason_to_release_all(self, memory: HoldMemory, view: HoldView) -> Reason | None:
+        if self.mode is HoldMode.OFF:
+            return Reason.HOLDING_OFF
+        if not view.has_lease:
+            return Reason.LEASE_ENDED
+        return Reason.KV_PRESSURE if memory.is_pressed else None
+
+    def _is_pressed(self, memory: HoldMemory, view: HoldView) -> bool:
+        least = self.relaxed_kv_free_ratio if memory.is_pressed else self.least_kv_free_ratio
+        return view.kv_free_ratio < least
+
+    def _end(self, memory: HoldMemory, view: HoldView) -> HoldEnd:
+        match self.mode:
+            case HoldMode.TPOT_FIRST:
+                return HoldEnd.OLDEST
+            case HoldMode.E2E_FIRST:
+                return HoldEnd.NEWEST
+            case HoldMode.OFF:
+                return memory.end
+            case HoldMode.AUTO:
+                return self._end_by_tpot(memory, view)
+
+    def _end_by_tpot(self, memory: HoldMemory, view: HoldView) -> HoldEnd:
+        """The oldest yield while TPOT is near its target; they have tokens to spread a gap over."""
+        if self.tpot_target_s is None or view.tpot_s is None:
+            return memory.end
+        is_late = memory.end is HoldEnd.OLDEST
+        ratio = self.e2e_first_ratio if is_late else self.tpot_first_ratio
+        return HoldEnd.OLDEST if view.tpot_s >= ratio * self.tpot_target_s else HoldEnd.NEWEST
+
+    def _boundary(self, memory: HoldMemory, view: HoldView) -> int | None:
+        """The boundary to hold at: the largest below an even share, if it pays."""
+        share = _ceil_div(view.live.num + view.held.num, view.num_slots)
+        index = bisect_left(self.boundaries, share)
+        if index == 0:
+            return None
+        boundary = self.boundaries[index - 1]
+        context = _mean_context(view)
+        held_rate = boundary / self._step_s(boundary, context)
+        gain_ratio = held_rate * self._step_s(share, context) / share - 1.0
+        least = 0.0 if memory.boundary_tokens == boundary else self.least_gain_ratio
+        return boundary if gain_ratio > least else None
+
+    def _even_range(self, view: HoldView) -> tuple[int, int]:
+        """The fewest and the most decodes that leave this slot no dearer than the mean one.
+
+        A slot that is not dearer takes at least one of those held, or the last of them would wait
+        for their gap to run out where shares do not divide evenly.
+        """
+        share = _ceil_div(view.live.num + view.held.num, view.num_slots)
+        if view.due.num == 0:
+            return share, share
+        context = view.due.context_tokens / view.due.num
+        mean_s = self._step_s(max(1, share), _mean_context(view))
+        if self._step_s(view.due.num, context) <= mean_s * (1.0 + self.tolerance_ratio):
+            least = max(share, view.due.num + 1)
+            return least, least
+        cheaper = range(1, view.due.num)
+        most = bisect_right(cheaper, mean_s, key=lambda num: self._step_s(num, context))
+        return min(share, most), max(1, most)
+
+    def _step_s(self, decodes: int, context_tokens: float) -> float:
+        """Seconds of a step with so many decodes of that mean context."""
+        return self.model.predict_s(decodes, decode_features(decodes * context_tokens))
+
+
+def _mean_context(view: HoldView) -> float:
+    num = view.live.num + view.held.num
+    total = view.live.context_tokens + view.held.context_tokens
+    return total / num if num else 0.0
+
+
+def _ceil_div(number: int, divisor: int) -> int:
+    return -(-number // divisor)

@@ -1,0 +1,219 @@
+"""The model follows what is measured, within bounds, whatever is missing or impossible."""
+
+import math
+from itertools import cycle, islice
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelineserve.policy.fitting import (
+    DEFAULT_FIT,
+    FitSettings,
+    FitState,
+    StepSample,
+    start_fit,
+    update,
+)
+from pipelineserve.policy.step_time import StepCoefficients, StepFeatures, StepTimeModel
+from policy_views import ATTENTION, make_model
+
+TRUTH = make_model()
+
+
+def unfitted() -> StepTimeModel:
+    return make_model(coefficients=StepCoefficients())
+
+
+def random_features(stream: Random) -> StepFeatures:
+    piece, past = stream.randrange(0, 512), stream.randrange(0, 4096)
+    return StepFeatures(stream.randrange(0, 200_000), piece * piece, piece * past)
+
+
+def learn(
+    state: FitState, samples: list[StepSample], settings: FitSettings = DEFAULT_FIT
+) -> FitState:
+    for sample in samples:
+        state = update(state, sample, settings)
+    return state
+
+
+def samples_of(truth: StepTimeModel, num: int, noise: float = 0.0) -> list[StepSample]:
+    stream = Random(7)
+    samples = []
+    for _ in range(num):
+        tokens, features = stream.randrange(1, 640), random_features(stream)
+        time_s = truth.predict_s(tokens, features) * (1.0 + noise * stream.gauss(0.0, 1.0))
+        samples.append(StepSample(tokens, features, max(1e-4, time_s)))
+    return samples
+
+
+def error_ratio(model: StepTimeModel, truth: StepTimeModel) -> float:
+    """Mean absolute error over samples that the fit has not seen."""
+    stream = Random(99)
+    errors = []
+    for _ in range(200):
+        tokens, features = stream.randrange(1, 640), random_features(stream)
+        true_s = truth.predict_s(tokens, features)
+        errors.append(abs(model.predict_s(tokens, features) / true_s - 1.0))
+    return sum(errors) / len(errors)
+
+
+def test_a_known_model_is_recovered() -> None:
+    model = learn(start_fit(unfitted()), samples_of(TRUTH, 2000)).model
+    fitted = model.coefficients
+    assert fitted.decode_context_s == pytest.approx(ATTENTION.decode_context_s, rel=0.01)
+    assert fitted.squared_prefill_s == pytest.approx(ATTENTION.squared_prefill_s, rel=0.05)
+    assert fitted.past_prefill_s == pytest.approx(ATTENTION.past_prefill_s, rel=0.01)
+    assert error_ratio(model, TRUTH) < 0.002
+    assert model.feedback_ratio == pytest.approx(1.0, abs=0.01)
+
+
+def test_noise_of_three_percent_leaves_an_error_well_below_it() -> None:
+    state = learn(start_fit(unfitted()), samples_of(TRUTH, 2000, noise=0.03))
+    assert error_ratio(state.model, TRUTH) < 0.015
+    assert state.model.spread_ratio == pytest.approx(0.03, abs=0.012)
+
+
+@pytest.mark.parametrize("bias", [0.9, 1.1])
+def test_a_bias_of_ten_percent_is_cancelled(bias: float) -> None:
+    biased = make_model(times_s=tuple(time_s * bias for time_s in TRUTH.table.times_s))
+    assert error_ratio(biased, TRUTH) > 0.06
+    after = learn(start_fit(biased), samples_of(TRUTH, 600)).model
+    assert error_ratio(after, TRUTH) < 0.005
+    assert after.coefficients.table_ratio == pytest.approx(1 / bias, rel=0.01)
+    assert after.feedback_ratio == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize("bias", [0.9, 1.1])
+def test_a_bias_of_the_whole_prediction_is_cancelled_under_noise(bias: float) -> None:
+    truth = make_model(feedback_ratio=1 / bias)
+    after = learn(start_fit(TRUTH), samples_of(truth, 600, noise=0.03)).model
+    assert error_ratio(after, truth) < 0.02
+
+
+def test_feedback_moves_by_two_percent_of_the_distance() -> None:
+    sample = StepSample(128, StepFeatures(), 2 * 0.0185)
+    assert update(start_fit(unfitted()), sample).model.feedback_ratio == pytest.approx(1.02)
+
+
+@pytest.mark.parametrize(("factor", "clipped"), [(50.0, 2.0), (0.01, 0.5)])
+def test_feedback_counts_an_outlier_as_no_more_than_its_clip(factor: float, clipped: float) -> None:
+    sample = StepSample(128, StepFeatures(), factor * 0.0185)
+    ratio = update(start_fit(unfitted()), sample).model.feedback_ratio
+    assert ratio == pytest.approx(1.0 + 0.02 * (clipped - 1.0))
+
+
+def test_a_stall_is_not_learned_as_the_price_of_its_features() -> None:
+    state = learn(start_fit(unfitted()), samples_of(TRUTH, 1000))
+    stalled = update(state, StepSample(128, StepFeatures(50_000, 0.0, 0.0), 10.0))
+    features = StepFeatures(100_000, 0.0, 0.0)
+    before, after = (s.model.raw_s(128, features) for s in (state, stalled))
+    assert after < 1.05 * before
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_twenty_thousand_updates_with_a_feature_missing_stay_finite(missing: int) -> None:
+    samples = []
+    for sample in samples_of(TRUTH, 500, noise=0.03):
+        values = [
+            sample.features.decode_context_tokens,
+            sample.features.squared_prefill_tokens,
+            sample.features.past_prefill_product,
+        ]
+        values[missing] = 0.0
+        features = StepFeatures(*values)
+        time_s = sample.step_time_s - TRUTH.raw_s(sample.num_tokens, sample.features)
+        time_s += TRUTH.raw_s(sample.num_tokens, features)
+        samples.append(StepSample(sample.num_tokens, features, max(1e-4, time_s)))
+    state = start_fit(unfitted())
+    for sample in islice(cycle(samples), 20_000):
+        state = update(state, sample)
+    assert state.num_samples == 20_000
+    check_bounds(state)
+    # What comes back after the long spell is learned, not blown up by the first sample.
+    first = update(state, samples_of(TRUTH, 1)[0])
+    assert error_ratio(first.model, TRUTH) < 0.35
+    assert error_ratio(learn(first, samples_of(TRUTH, 1000)).model, TRUTH) < 0.01
+
+
+def check_bounds(state: FitState) -> None:
+    """No coefficient below 0, no variance above the cap or below 0, the matrix symmetric."""
+    fitted = state.model.coefficients
+    assert min(fitted.decode_context_s, fitted.squared_prefill_s, fitted.past_prefill_s) >= 0.0
+    cap = DEFAULT_FIT.most_covariance
+    for row in range(4):
+        assert 0.0 <= state.covariance[row][row] <= cap * (1 + 1e-12)
+        for column in range(4):
+            assert math.isfinite(state.covariance[row][column])
+            assert state.covariance[row][column] == state.covariance[column][row]
+            assert abs(state.covariance[row][column]) <= cap * (1 + 1e-9)
+
+
+sane_samples = st.builds(
+    StepSample,
+    num_tokens=st.integers(1, 10**6),
+    features=st.builds(
+        StepFeatures, *[st.just(0.0) | st.floats(0.0, 1e18, allow_subnormal=False)] * 3
+    ),
+    step_time_s=st.floats(1e-9, 1e6),
+)
+
+
+@given(st.lists(sane_samples, max_size=60))
+def test_no_possible_samples_leave_the_bounds(samples: list[StepSample]) -> None:
+    state = learn(start_fit(unfitted()), samples)
+    assert (state.num_samples, state.num_refused) == (len(samples), 0)
+    check_bounds(state)
+    assert 0.5 <= state.model.feedback_ratio <= 2.0
+
+
+odd = st.sampled_from([math.nan, math.inf, -math.inf, -1.0])
+
+
+@given(
+    st.one_of(
+        st.builds(
+            StepSample,
+            st.integers(1, 99),
+            st.just(StepFeatures()),
+            odd | st.sampled_from([0.0, -0.0]),
+        ),
+        st.builds(StepSample, st.integers(-9, 0), st.just(StepFeatures()), st.just(0.1)),
+        st.builds(StepSample, st.just(9), st.builds(StepFeatures, odd), st.just(0.1)),
+        st.builds(StepSample, st.just(9), st.builds(StepFeatures, st.just(0.0), odd), st.just(0.1)),
+    )
+)
+def test_an_impossible_sample_changes_nothing_but_its_count(sample: StepSample) -> None:
+    state = learn(start_fit(unfitted()), samples_of(TRUTH, 20))
+    after = update(state, sample)
+    assert after.num_refused == state.num_refused + 1
+    assert (after.model, after.covariance, after.scales) == (
+        state.model,
+        state.covariance,
+        state.scales,
+    )
+    assert after.num_samples == state.num_samples
+
+
+def test_an_idle_feature_grows_no_uncertainty_beyond_the_cap() -> None:
+    decode_only = StepSample(64, StepFeatures(10_000, 0.0, 0.0), 0.02)
+    state = learn(start_fit(unfitted()), [decode_only] * 3000)
+    assert state.covariance[1][1] == pytest.approx(DEFAULT_FIT.most_covariance)
+
+
+def test_the_unit_of_a_feature_does_not_matter_to_how_fast_it_is_learned() -> None:
+    def learned_share(factor: float) -> float:
+        truth = make_model(coefficients=StepCoefficients(decode_context_s=1e-7 / factor))
+        samples = [
+            StepSample(64, StepFeatures(context * factor, 0.0, 0.0), 0.0)
+            for context in (1000, 50_000, 20_000, 80_000) * 5
+        ]
+        timed = [
+            StepSample(s.num_tokens, s.features, truth.predict_s(64, s.features)) for s in samples
+        ]
+        model = learn(start_fit(unfitted()), timed).model
+        return model.coefficients.decode_context_s * factor / 1e-7
+
+    assert learned_share(0.01) == pytest.approx(learned_share(1.0), rel=1e-6)
