@@ -25,12 +25,13 @@ class ChunkPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """The same budget for every micro-batch."""
+    """The same budget for every micro-batch, for a reason that was found elsewhere."""
 
     chunk_tokens: int
+    reason: Reason = Reason.STATIC_CHUNK
 
     def decide(self, view: SchedulerView) -> ChunkDecision:
         """Return the fixed budget, or the ceiling where the ceiling is lower."""
         if self.chunk_tokens > view.max_chunk_tokens:
             return ChunkDecision(view.max_chunk_tokens, Reason.CHUNK_CEILING)
-        return ChunkDecision(self.chunk_tokens, Reason.STATIC_CHUNK)
+        return ChunkDecision(self.chunk_tokens, self.reason)

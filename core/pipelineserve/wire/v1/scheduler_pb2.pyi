@@ -465,12 +465,17 @@ class Policy(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_S_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     FIXED_FIELD_NUMBER: _builtins.int
     PREDICTIVE_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     REBALANCE_FIELD_NUMBER: _builtins.int
     lease_s: _builtins.float
     """Without a newer policy for this long the static chunk comes back and all holds end."""
+    @_builtins.property
+    def model(self) -> Global___StepTimeModel:
+        """Required by `predictive`, and by `rebalance` in any mode but OFF."""
+
     @_builtins.property
     def fixed(self) -> Global___FixedChunk: ...
     @_builtins.property
@@ -483,14 +488,15 @@ class Policy(_message.Message):
         self,
         *,
         lease_s: _builtins.float = ...,
+        model: Global___StepTimeModel | None = ...,
         fixed: Global___FixedChunk | None = ...,
         predictive: Global___PredictiveChunk | None = ...,
         order: Global___Order | None = ...,
         rebalance: Global___Rebalance | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "model", b"model", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "lease_s", b"lease_s", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "lease_s", b"lease_s", "model", b"model", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_chunking: _TypeAlias = _typing.Literal["fixed", "predictive"]  # noqa: Y015
     _WhichOneofArgType_chunking: _TypeAlias = _typing.Literal["chunking", b"chunking"]  # noqa: Y015
@@ -523,11 +529,12 @@ Global___FixedChunk: _TypeAlias = FixedChunk  # noqa: Y015
 
 @_typing.final
 class PredictiveChunk(_message.Message):
-    """Fields as in pipelineserve.policy.predictive.Predictive and step_time.StepTimeModel."""
+    """Fields as in pipelineserve.policy.predictive.Predictive and step_time.StepTimeModel.
+    Fields as in pipelineserve.policy.predictive.Predictive.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    MODEL_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     TPOT_TARGET_S_FIELD_NUMBER: _builtins.int
     HORIZON_S_FIELD_NUMBER: _builtins.int
@@ -546,13 +553,10 @@ class PredictiveChunk(_message.Message):
     least_kv_free_ratio: _builtins.float
     least_prefill_tokens: _builtins.int
     @_builtins.property
-    def model(self) -> Global___StepTimeModel: ...
-    @_builtins.property
     def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
-        model: Global___StepTimeModel | None = ...,
         candidates: _abc.Iterable[_builtins.int] | None = ...,
         tpot_target_s: _builtins.float | None = ...,
         horizon_s: _builtins.float = ...,
@@ -563,9 +567,9 @@ class PredictiveChunk(_message.Message):
         least_kv_free_ratio: _builtins.float = ...,
         least_prefill_tokens: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_tpot_target_s", b"_tpot_target_s", "model", b"model", "tpot_target_s", b"tpot_target_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tpot_target_s", b"_tpot_target_s", "tpot_target_s", b"tpot_target_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tpot_target_s", b"_tpot_target_s", "arrival_window_s", b"arrival_window_s", "candidates", b"candidates", "cycle_overhead_s", b"cycle_overhead_s", "horizon_s", b"horizon_s", "least_kv_free_ratio", b"least_kv_free_ratio", "least_prefill_tokens", b"least_prefill_tokens", "model", b"model", "num_spreads", b"num_spreads", "step_overhead_s", b"step_overhead_s", "tpot_target_s", b"tpot_target_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tpot_target_s", b"_tpot_target_s", "arrival_window_s", b"arrival_window_s", "candidates", b"candidates", "cycle_overhead_s", b"cycle_overhead_s", "horizon_s", b"horizon_s", "least_kv_free_ratio", b"least_kv_free_ratio", "least_prefill_tokens", b"least_prefill_tokens", "num_spreads", b"num_spreads", "step_overhead_s", b"step_overhead_s", "tpot_target_s", b"tpot_target_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__tpot_target_s: _TypeAlias = _typing.Literal["tpot_target_s"]  # noqa: Y015
     _WhichOneofArgType__tpot_target_s: _TypeAlias = _typing.Literal["_tpot_target_s", b"_tpot_target_s"]  # noqa: Y015
@@ -575,6 +579,8 @@ Global___PredictiveChunk: _TypeAlias = PredictiveChunk  # noqa: Y015
 
 @_typing.final
 class StepTimeModel(_message.Message):
+    """Fields as in pipelineserve.policy.step_time: the table's points, coefficients, feedback, spread."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKENS_FIELD_NUMBER: _builtins.int

@@ -1,0 +1,23 @@
+"""Everything that a controller may tell a scheduler, as one value that is put in force at once."""
+
+from dataclasses import dataclass, field
+
+from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.ordering import Ageing, Arrival
+from pipelineserve.policy.predictive import Predictive
+from pipelineserve.policy.rebalancing import Rebalance
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """How to compose micro-batches until something newer is put in force.
+
+    Attributes:
+        chunking: the same budget for each, or one predicted for each.
+        order: who of the waiting goes first.
+        holding: which decodes stay out for now; None holds none.
+    """
+
+    chunking: Static | Predictive
+    order: Arrival | Ageing = field(default_factory=Arrival)
+    holding: Rebalance | None = None
