@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from pipelineserve.policy.fastpp.views import ChunkedPrompt, FastppView, LatencyTotals, SlotView
+from pipelineserve.policy.greedy import LatencyView
+from pipelineserve.policy.holding import HoldView
 from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
 from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad
 
@@ -122,3 +124,47 @@ def make_fastpp_view(
         stale_tokens=stale_tokens,
         stale_wait_s=stale_wait_s,
     )
+
+
+def make_hold_view(
+    due: int = 100,
+    *,
+    live: int | None = None,
+    held: int = 0,
+    num_holdable: int | None = None,
+    num_overdue: int = 0,
+    context_tokens: int = 1000,
+    due_context_tokens: int | None = None,
+    prefill_tokens: int = 0,
+    tpot_s: float | None = 0.1,
+    kv_free_ratio: float = 1.0,
+    has_lease: bool = True,
+) -> HoldView:
+    """Four slots with as many decodes as the one to be filled, all of the same context."""
+    num_live = 4 * due if live is None else live
+    of_due = context_tokens if due_context_tokens is None else due_context_tokens
+    return HoldView(
+        num_slots=4,
+        due=DecodeLoad(due, due * of_due),
+        live=DecodeLoad(num_live, num_live * context_tokens),
+        held=DecodeLoad(held, held * context_tokens),
+        num_holdable=due if num_holdable is None else num_holdable,
+        num_overdue=num_overdue,
+        prefill_tokens=prefill_tokens,
+        tpot_s=tpot_s,
+        kv_free_ratio=kv_free_ratio,
+        has_lease=has_lease,
+    )
+
+
+def make_latency_view(
+    *,
+    ttft_s: float | None = 0.4,
+    tpot_s: float | None = 0.1,
+    oldest_wait_s: float = 0.0,
+    most_decodes: int = 20,
+    kv_free_ratio: float = 1.0,
+    max_chunk_tokens: int = 4096,
+) -> LatencyView:
+    """Both targets are met and neither asks for a change."""
+    return LatencyView(ttft_s, tpot_s, oldest_wait_s, most_decodes, kv_free_ratio, max_chunk_tokens)

@@ -9,24 +9,12 @@ from hypothesis import strategies as st
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.greedy import Greedy, GreedyMemory, LatencyView
 from pipelineserve.policy.reasons import Reason
+from policy_views import make_latency_view
 
 POLICY = Greedy(
     min_tokens=128, max_tokens=2048, step_tokens=128, ttft_target_s=2.0, tpot_target_s=0.2
 )
 AT_512 = GreedyMemory(512)
-
-
-def latency(
-    *,
-    ttft_s: float | None = 0.4,
-    tpot_s: float | None = 0.1,
-    oldest_wait_s: float = 0.0,
-    most_decodes: int = 20,
-    kv_free_ratio: float = 1.0,
-    max_chunk_tokens: int = 4096,
-) -> LatencyView:
-    """Both targets are met and neither asks for a change."""
-    return LatencyView(ttft_s, tpot_s, oldest_wait_s, most_decodes, kv_free_ratio, max_chunk_tokens)
 
 
 def decided(view: LatencyView, memory: GreedyMemory = AT_512) -> ChunkDecision:
@@ -38,48 +26,50 @@ def test_starts_at_the_smallest_chunk() -> None:
 
 
 def test_stays_while_both_targets_are_met() -> None:
-    assert decided(latency()) == ChunkDecision(512, Reason.TARGETS_MET)
+    assert decided(make_latency_view()) == ChunkDecision(512, Reason.TARGETS_MET)
 
 
 def test_shrinks_one_step_when_tpot_is_violated() -> None:
-    assert decided(latency(tpot_s=0.201)) == ChunkDecision(384, Reason.TPOT_VIOLATED)
+    assert decided(make_latency_view(tpot_s=0.201)) == ChunkDecision(384, Reason.TPOT_VIOLATED)
 
 
 def test_shrinks_one_step_when_ttft_has_ample_slack() -> None:
-    assert decided(latency(ttft_s=0.19)) == ChunkDecision(384, Reason.TTFT_HAS_SLACK)
+    assert decided(make_latency_view(ttft_s=0.19)) == ChunkDecision(384, Reason.TTFT_HAS_SLACK)
 
 
 def test_grows_one_step_when_ttft_is_at_risk_and_tpot_has_room() -> None:
-    assert decided(latency(ttft_s=0.61)) == ChunkDecision(640, Reason.TTFT_AT_RISK)
+    assert decided(make_latency_view(ttft_s=0.61)) == ChunkDecision(640, Reason.TTFT_AT_RISK)
 
 
 def test_does_not_grow_when_tpot_has_no_room() -> None:
-    assert decided(latency(ttft_s=1.9, tpot_s=0.18)) == ChunkDecision(512, Reason.TARGETS_MET)
+    assert decided(make_latency_view(ttft_s=1.9, tpot_s=0.18)) == ChunkDecision(
+        512, Reason.TARGETS_MET
+    )
 
 
 def test_the_longest_wait_counts_before_the_first_token_is_late() -> None:
-    decision = decided(latency(ttft_s=0.1, oldest_wait_s=0.7))
+    decision = decided(make_latency_view(ttft_s=0.1, oldest_wait_s=0.7))
     assert decision == ChunkDecision(640, Reason.TTFT_AT_RISK)
 
 
 def test_nothing_measured_is_not_read_as_slack() -> None:
-    decision = decided(latency(ttft_s=None, tpot_s=None))
+    decision = decided(make_latency_view(ttft_s=None, tpot_s=None))
     assert decision == ChunkDecision(512, Reason.NO_MEASUREMENT)
 
 
 def test_an_unmeasured_tpot_leaves_no_room_while_somebody_decodes() -> None:
-    view = latency(ttft_s=1.0, tpot_s=None)
+    view = make_latency_view(ttft_s=1.0, tpot_s=None)
     assert decided(view).reason is Reason.TARGETS_MET
     assert decided(replace(view, most_decodes=0)).reason is Reason.TTFT_AT_RISK
 
 
 def test_tpot_is_heard_though_no_first_token_came() -> None:
-    assert decided(latency(ttft_s=None, tpot_s=0.3)).reason is Reason.TPOT_VIOLATED
+    assert decided(make_latency_view(ttft_s=None, tpot_s=0.3)).reason is Reason.TPOT_VIOLATED
 
 
 def test_without_a_tpot_target_slow_decodes_are_no_cause() -> None:
     policy = replace(POLICY, tpot_target_s=None)
-    decision, _ = policy.decide(AT_512, latency(ttft_s=1.0, tpot_s=9.0))
+    decision, _ = policy.decide(AT_512, make_latency_view(ttft_s=1.0, tpot_s=9.0))
     assert decision.reason is Reason.TTFT_AT_RISK
 
 
@@ -87,53 +77,53 @@ def test_without_a_ttft_target_the_chunk_goes_down_to_its_least() -> None:
     policy = replace(POLICY, ttft_target_s=None)
     memory = AT_512
     for _ in range(9):
-        _, memory = policy.decide(memory, latency(ttft_s=9.0))
+        _, memory = policy.decide(memory, make_latency_view(ttft_s=9.0))
     assert memory.chunk_tokens == 128
 
 
 def test_kv_pressure_takes_the_smallest_chunk_and_remembers_the_old_one() -> None:
-    decision, memory = POLICY.decide(AT_512, latency(kv_free_ratio=0.09))
+    decision, memory = POLICY.decide(AT_512, make_latency_view(kv_free_ratio=0.09))
     assert decision == ChunkDecision(128, Reason.KV_PRESSURE)
     assert memory == GreedyMemory(128, restore_tokens=512)
 
 
 def test_kv_pressure_ends_later_than_it_begins() -> None:
     pressed = GreedyMemory(128, restore_tokens=512)
-    assert decided(latency(kv_free_ratio=0.12)).reason is Reason.TARGETS_MET
-    assert decided(latency(kv_free_ratio=0.12), pressed).reason is Reason.KV_PRESSURE
+    assert decided(make_latency_view(kv_free_ratio=0.12)).reason is Reason.TARGETS_MET
+    assert decided(make_latency_view(kv_free_ratio=0.12), pressed).reason is Reason.KV_PRESSURE
 
 
 def test_after_kv_pressure_the_old_chunk_comes_back_at_once() -> None:
     pressed = GreedyMemory(128, restore_tokens=512)
-    decision, memory = POLICY.decide(pressed, latency(kv_free_ratio=0.2, tpot_s=0.5))
+    decision, memory = POLICY.decide(pressed, make_latency_view(kv_free_ratio=0.2, tpot_s=0.5))
     assert decision == ChunkDecision(512, Reason.KV_PRESSURE_OVER)
     assert memory == GreedyMemory(512)
 
 
 def test_lasting_pressure_keeps_the_chunk_from_before_it() -> None:
-    _, memory = POLICY.decide(AT_512, latency(kv_free_ratio=0.05))
-    _, memory = POLICY.decide(memory, latency(kv_free_ratio=0.01))
+    _, memory = POLICY.decide(AT_512, make_latency_view(kv_free_ratio=0.05))
+    _, memory = POLICY.decide(memory, make_latency_view(kv_free_ratio=0.01))
     assert memory.restore_tokens == 512
 
 
 def test_the_chunk_leaves_prompts_room_beside_the_decodes_of_the_fullest_slot() -> None:
-    decision = decided(latency(most_decodes=512))
+    decision = decided(make_latency_view(most_decodes=512))
     assert decision == ChunkDecision(640, Reason.ROOM_FOR_DECODES)
-    pressed = decided(latency(most_decodes=200, kv_free_ratio=0.0))
+    pressed = decided(make_latency_view(most_decodes=200, kv_free_ratio=0.0))
     assert pressed == ChunkDecision(256, Reason.KV_PRESSURE)
 
 
 def test_room_for_decodes_ends_at_the_ceiling_of_buffers() -> None:
-    decision = decided(latency(most_decodes=512, max_chunk_tokens=600))
+    decision = decided(make_latency_view(most_decodes=512, max_chunk_tokens=600))
     assert decision == ChunkDecision(600, Reason.CHUNK_CEILING)
 
 
 @pytest.mark.parametrize(
     ("memory", "view", "chunk_tokens"),
     [
-        (GreedyMemory(128), latency(tpot_s=0.9), 128),
-        (GreedyMemory(2048), latency(ttft_s=1.0), 2048),
-        (GreedyMemory(2000), latency(ttft_s=1.0), 2048),
+        (GreedyMemory(128), make_latency_view(tpot_s=0.9), 128),
+        (GreedyMemory(2048), make_latency_view(ttft_s=1.0), 2048),
+        (GreedyMemory(2000), make_latency_view(ttft_s=1.0), 2048),
     ],
 )
 def test_steps_end_at_the_bounds(
@@ -143,7 +133,7 @@ def test_steps_end_at_the_bounds(
 
 
 views = st.builds(
-    latency,
+    make_latency_view,
     ttft_s=st.none() | st.floats(0, 100),
     tpot_s=st.none() | st.floats(0, 10),
     oldest_wait_s=st.floats(0, 100),

@@ -11,7 +11,7 @@ from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMemory, HoldMode, Rebalance
 from pipelineserve.policy.step_time import StepCoefficients
 from pipelineserve.policy.views import DecodeLoad
-from policy_views import make_model
+from policy_views import make_hold_view, make_model
 
 # A tread of 20 ms up to 100 tokens, then 30 ms up to 200.
 MODEL = make_model(
@@ -24,88 +24,57 @@ NEW = HoldMemory()
 HOLDING = HoldMemory(boundary_tokens=100)
 
 
-def hold_view(
-    due: int = 100,
-    *,
-    live: int | None = None,
-    held: int = 0,
-    num_holdable: int | None = None,
-    num_overdue: int = 0,
-    context_tokens: int = 1000,
-    due_context_tokens: int | None = None,
-    prefill_tokens: int = 0,
-    tpot_s: float | None = 0.1,
-    kv_free_ratio: float = 1.0,
-    has_lease: bool = True,
-) -> HoldView:
-    """Four slots with as many decodes as the one to be filled, all of the same context."""
-    num_live = 4 * due if live is None else live
-    of_due = context_tokens if due_context_tokens is None else due_context_tokens
-    return HoldView(
-        num_slots=4,
-        due=DecodeLoad(due, due * of_due),
-        live=DecodeLoad(num_live, num_live * context_tokens),
-        held=DecodeLoad(held, held * context_tokens),
-        num_holdable=due if num_holdable is None else num_holdable,
-        num_overdue=num_overdue,
-        prefill_tokens=prefill_tokens,
-        tpot_s=tpot_s,
-        kv_free_ratio=kv_free_ratio,
-        has_lease=has_lease,
-    )
-
-
 def planned(view: HoldView, memory: HoldMemory = NEW, policy: Rebalance = POLICY) -> HoldPlan:
     return policy.decide(memory, view)[0]
 
 
 def test_just_above_a_measured_boundary_the_excess_is_held() -> None:
-    plan, memory = POLICY.decide(NEW, hold_view(110))
+    plan, memory = POLICY.decide(NEW, make_hold_view(110))
     assert plan == HoldPlan(10, 0, HoldEnd.NEWEST, Reason.ABOVE_BOUNDARY)
     assert memory.boundary_tokens == 100
 
 
 def test_far_above_a_boundary_holding_does_not_pay() -> None:
     # 100 in 20 ms are 5,000 per second, and so are 150 in 30 ms.
-    assert planned(hold_view(150)).num_hold == 0
-    assert planned(hold_view(142)).num_hold == 42  # 4,733 per second
+    assert planned(make_hold_view(150)).num_hold == 0
+    assert planned(make_hold_view(142)).num_hold == 42  # 4,733 per second
 
 
 def test_holding_starts_at_a_gain_and_ends_only_without_one() -> None:
-    view = hold_view(146)  # 4,867 per second: holding gains 2.7 %
+    view = make_hold_view(146)  # 4,867 per second: holding gains 2.7 %
     assert planned(view).num_hold == 0
     assert planned(view, HOLDING).num_hold == 46
-    assert planned(hold_view(151), HOLDING).num_hold == 0
+    assert planned(make_hold_view(151), HOLDING).num_hold == 0
 
 
 def test_without_measured_boundaries_nothing_is_held_at_multiples_of_128() -> None:
     policy = replace(POLICY, boundaries=())
-    assert planned(hold_view(130), policy=policy).num_hold == 0
+    assert planned(make_hold_view(130), policy=policy).num_hold == 0
 
 
 def test_long_contexts_make_a_boundary_matter_less() -> None:
     model = replace(MODEL, coefficients=StepCoefficients(decode_context_s=1e-7))
     policy = replace(POLICY, model=model)
-    assert planned(hold_view(130, context_tokens=100), policy=policy).num_hold == 30
-    assert planned(hold_view(130, context_tokens=10_000), policy=policy).num_hold == 0
+    assert planned(make_hold_view(130, context_tokens=100), policy=policy).num_hold == 30
+    assert planned(make_hold_view(130, context_tokens=10_000), policy=policy).num_hold == 0
 
 
 def test_prompts_that_cross_the_boundary_anyway_stop_the_holding() -> None:
-    plan = planned(hold_view(110, prefill_tokens=5))
+    plan = planned(make_hold_view(110, prefill_tokens=5))
     assert plan == HoldPlan(0, 0, HoldEnd.NEWEST, Reason.PROMPTS_CROSS_BOUNDARY)
 
 
 def test_no_more_is_held_than_gaps_and_budgets_allow() -> None:
-    assert planned(hold_view(110, num_holdable=3)).num_hold == 3
+    assert planned(make_hold_view(110, num_holdable=3)).num_hold == 3
 
 
 def test_overdue_requests_go_and_others_are_held_in_their_place() -> None:
-    plan = planned(hold_view(100, held=40, num_overdue=5), HOLDING)
+    plan = planned(make_hold_view(100, held=40, num_overdue=5), HOLDING)
     assert plan == HoldPlan(5, 5, HoldEnd.NEWEST, Reason.ABOVE_BOUNDARY)
 
 
 def test_a_micro_batch_below_the_boundary_is_filled_from_those_held() -> None:
-    plan = planned(hold_view(90, live=380, held=40), HOLDING)
+    plan = planned(make_hold_view(90, live=380, held=40), HOLDING)
     assert plan == HoldPlan(0, 10, HoldEnd.NEWEST, Reason.ABOVE_BOUNDARY)
 
 
@@ -113,7 +82,7 @@ def test_when_holding_ends_everybody_comes_back_within_a_few_micro_batches() -> 
     live, held, memory = 90, 10, HOLDING
     for _ in range(10):
         due = -(-live // 4)
-        plan, memory = POLICY.decide(memory, hold_view(due, live=live, held=held))
+        plan, memory = POLICY.decide(memory, make_hold_view(due, live=live, held=held))
         assert plan.num_hold == 0
         live, held = live + plan.num_release, held - plan.num_release
     assert held == 0
@@ -121,12 +90,14 @@ def test_when_holding_ends_everybody_comes_back_within_a_few_micro_batches() -> 
 
 def test_a_slot_dearer_than_the_mean_holds_its_excess() -> None:
     # 110 of 30 ms in a slot, 20 in each other: the mean slot has 43 and takes 20 ms.
-    plan = planned(hold_view(110, live=170))
+    plan = planned(make_hold_view(110, live=170))
     assert plan == HoldPlan(10, 0, HoldEnd.NEWEST, Reason.SLOTS_UNEVEN)
 
 
 def test_uneven_numbers_of_the_same_cost_are_left_alone() -> None:
-    assert planned(hold_view(60, live=120)) == HoldPlan(0, 0, HoldEnd.NEWEST, Reason.SLOTS_EVEN)
+    assert planned(make_hold_view(60, live=120)) == HoldPlan(
+        0, 0, HoldEnd.NEWEST, Reason.SLOTS_EVEN
+    )
 
 
 def test_equal_numbers_of_unequal_cost_are_evened_out() -> None:
@@ -134,7 +105,7 @@ def test_equal_numbers_of_unequal_cost_are_evened_out() -> None:
         tokens=(1, 1000), times_s=(0.01, 0.02), coefficients=StepCoefficients(decode_context_s=1e-7)
     )
     policy = replace(POLICY, model=model, boundaries=())
-    dear = hold_view(40, context_tokens=1000, due_context_tokens=8000)
+    dear = make_hold_view(40, context_tokens=1000, due_context_tokens=8000)
     plan = planned(dear, policy=policy)
     assert plan.reason is Reason.SLOTS_UNEVEN
     assert 0 < plan.num_hold < 40
@@ -143,28 +114,28 @@ def test_equal_numbers_of_unequal_cost_are_evened_out() -> None:
 
 
 def test_a_slot_below_the_mean_takes_those_held_elsewhere() -> None:
-    plan = planned(hold_view(10, live=170, held=30))
+    plan = planned(make_hold_view(10, live=170, held=30))
     assert plan == HoldPlan(0, 30, HoldEnd.NEWEST, Reason.SLOTS_UNEVEN)
 
 
 def test_off_releases_everybody() -> None:
     off = replace(POLICY, mode=HoldMode.OFF)
-    plan, memory = off.decide(HOLDING, hold_view(110, held=7))
+    plan, memory = off.decide(HOLDING, make_hold_view(110, held=7))
     assert (plan.num_hold, plan.num_release, plan.reason) == (0, 7, Reason.HOLDING_OFF)
     assert memory.boundary_tokens is None
 
 
 def test_the_end_of_the_lease_releases_everybody() -> None:
-    plan = planned(hold_view(110, held=7, has_lease=False), HOLDING)
+    plan = planned(make_hold_view(110, held=7, has_lease=False), HOLDING)
     assert (plan.num_hold, plan.num_release, plan.reason) == (0, 7, Reason.LEASE_ENDED)
 
 
 def test_kv_pressure_releases_everybody_and_ends_later_than_it_begins() -> None:
-    plan, memory = POLICY.decide(HOLDING, hold_view(110, held=7, kv_free_ratio=0.09))
+    plan, memory = POLICY.decide(HOLDING, make_hold_view(110, held=7, kv_free_ratio=0.09))
     assert (plan.num_hold, plan.num_release, plan.reason) == (0, 7, Reason.KV_PRESSURE)
-    assert planned(hold_view(110, kv_free_ratio=0.12), memory).reason is Reason.KV_PRESSURE
-    assert planned(hold_view(110, kv_free_ratio=0.12)).reason is Reason.ABOVE_BOUNDARY
-    assert planned(hold_view(110, kv_free_ratio=0.16), memory).reason is Reason.ABOVE_BOUNDARY
+    assert planned(make_hold_view(110, kv_free_ratio=0.12), memory).reason is Reason.KV_PRESSURE
+    assert planned(make_hold_view(110, kv_free_ratio=0.12)).reason is Reason.ABOVE_BOUNDARY
+    assert planned(make_hold_view(110, kv_free_ratio=0.16), memory).reason is Reason.ABOVE_BOUNDARY
 
 
 @pytest.mark.parametrize(
@@ -175,13 +146,13 @@ def test_kv_pressure_releases_everybody_and_ends_later_than_it_begins() -> None:
 def test_a_fixed_mode_keeps_its_end_whatever_tpot_is(
     mode: HoldMode, end: HoldEnd, tpot_s: float | None
 ) -> None:
-    assert planned(hold_view(tpot_s=tpot_s), policy=replace(POLICY, mode=mode)).end is end
+    assert planned(make_hold_view(tpot_s=tpot_s), policy=replace(POLICY, mode=mode)).end is end
 
 
 def test_auto_lets_the_oldest_yield_near_the_target_and_the_newest_well_below_it() -> None:
     memory, ends = NEW, []
     for tpot_s in (0.10, 0.17, 0.185, 0.17, 0.165, 0.155, None, 0.17):
-        plan, memory = POLICY.decide(memory, hold_view(tpot_s=tpot_s))
+        plan, memory = POLICY.decide(memory, make_hold_view(tpot_s=tpot_s))
         ends.append(plan.end)
     oldest, newest = HoldEnd.OLDEST, HoldEnd.NEWEST
     assert ends == [newest, newest, oldest, oldest, oldest, newest, newest, newest]
@@ -189,7 +160,7 @@ def test_auto_lets_the_oldest_yield_near_the_target_and_the_newest_well_below_it
 
 def test_auto_without_a_target_lets_the_newest_yield() -> None:
     policy = replace(POLICY, tpot_target_s=None)
-    assert planned(hold_view(tpot_s=9.0), policy=policy).end is HoldEnd.NEWEST
+    assert planned(make_hold_view(tpot_s=9.0), policy=policy).end is HoldEnd.NEWEST
 
 
 @given(total=st.integers(0, 900), held=st.integers(0, 100))
@@ -199,7 +170,7 @@ def test_a_steady_load_comes_to_rest(total: int, held: int) -> None:
     memory, moved = NEW, []
     for _ in range(120):
         live = total - held
-        view = hold_view(-(-live // 4), live=live, held=held)
+        view = make_hold_view(-(-live // 4), live=live, held=held)
         plan, memory = POLICY.decide(memory, view)
         held += plan.num_hold - plan.num_release
         moved.append(plan.num_hold + plan.num_release)
@@ -207,7 +178,7 @@ def test_a_steady_load_comes_to_rest(total: int, held: int) -> None:
 
 
 views = st.builds(
-    hold_view,
+    make_hold_view,
     due=st.integers(0, 400),
     live=st.integers(0, 1600),
     held=st.integers(0, 300),
