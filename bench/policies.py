@@ -103,7 +103,7 @@ def our_chunks(num_candidates: int, num_slots: int) -> Iterator[Case]:
 
 
 def our_holds(num_slots: int) -> Iterator[Case]:
-    rebalance = Rebalance(HoldMode.AUTO, MODEL, (128, 256), tpot_target_s=0.2)
+    rebalance = Rebalance(HoldMode.E2E_FIRST, MODEL, (128, 256))
     situations = {
         "above a boundary": hold_view(num_slots, due=140, live=140 * num_slots),
         "one slot too dear": hold_view(num_slots, due=200, live=220),
@@ -122,9 +122,7 @@ def hold_view(num_slots: int, due: int, live: int) -> HoldView:
         num_holdable=due,
         num_overdue=0,
         prefill_tokens=0,
-        tpot_s=0.15,
         kv_free_ratio=0.5,
-        has_lease=True,
     )
 
 

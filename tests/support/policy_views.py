@@ -136,9 +136,7 @@ def make_hold_view(
     context_tokens: int = 1000,
     due_context_tokens: int | None = None,
     prefill_tokens: int = 0,
-    tpot_s: float | None = 0.1,
     kv_free_ratio: float = 1.0,
-    has_lease: bool = True,
 ) -> HoldView:
     """Four slots with as many decodes as the one to be filled, all of the same context."""
     num_live = 4 * due if live is None else live
@@ -151,9 +149,7 @@ def make_hold_view(
         num_holdable=due if num_holdable is None else num_holdable,
         num_overdue=num_overdue,
         prefill_tokens=prefill_tokens,
-        tpot_s=tpot_s,
         kv_free_ratio=kv_free_ratio,
-        has_lease=has_lease,
     )
 
 

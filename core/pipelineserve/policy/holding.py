@@ -50,7 +50,6 @@ class HoldView:
       stays within the largest gap, one cycle fits its budget, and it has had a token since it was
       last released. A held one is overdue as soon as that no longer holds. Both can be
       kept in the order of last tokens, so that only an end of a queue is looked at.
-    - `tpot_s` counts held requests with the time since their last token.
 
     Attributes:
         num_slots: micro-batches that can be in flight at once.
@@ -60,9 +59,7 @@ class HoldView:
         num_holdable: those of `due` that may be held.
         num_overdue: those of `held` that must go with this micro-batch.
         prefill_tokens: prompt tokens that could go with this micro-batch, were there no budget.
-        tpot_s: TPOT measured lately at its target's percentile; None if nothing was.
         kv_free_ratio: share of KV blocks that could be taken now.
-        has_lease: whether the policy still holds; the scheduler falls back without one.
     """
 
     num_slots: int
@@ -72,6 +69,15 @@ class HoldView:
     num_holdable: int
     num_overdue: int
     prefill_tokens: int
-    tpot_s: float | None
     kv_free_ratio: float
-    has_lease: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldNothing:
+    """Everybody who is held comes back, for a reason that was found elsewhere."""
+
+    reason: Reason = Reason.HOLDING_OFF
+
+    def decide(self, view: HoldView) -> HoldPlan:
+        """Release all."""
+        return HoldPlan(0, view.held.num, HoldEnd.NEWEST, self.reason)

@@ -6,7 +6,7 @@ rises by it, contexts count as well as numbers, and no request is held beyond it
 """
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from pipelineserve.policy.holding import HoldEnd, HoldPlan, HoldView
@@ -15,12 +15,19 @@ from pipelineserve.policy.step_time import StepTimeModel, decode_features
 
 
 class HoldMode(Enum):
-    """Which decodes are held, if any."""
+    """Whose sake decodes are held for.
 
-    OFF = "off"
+    TPOT_FIRST holds the oldest, which have the most tokens to spread a gap over; E2E_FIRST the
+    newest, which lets the oldest finish.
+    """
+
     TPOT_FIRST = "tpot_first"
     E2E_FIRST = "e2e_first"
-    AUTO = "auto"
+
+    @property
+    def end(self) -> HoldEnd:
+        """The end of the pool that yields."""
+        return HoldEnd.OLDEST if self is HoldMode.TPOT_FIRST else HoldEnd.NEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +35,10 @@ class HoldMemory:
     """What is kept between two plans, so that none undoes the one before.
 
     Attributes:
-        end: the end that yields; chosen anew by AUTO alone.
         boundary_tokens: the boundary that decodes are held below, if they are.
         is_pressed: whether KV is short.
     """
 
-    end: HoldEnd = HoldEnd.NEWEST
     boundary_tokens: int | None = None
     is_pressed: bool = False
 
@@ -46,15 +51,12 @@ class Rebalance:
         mode: which decodes are held.
         model: predicts a step's time on the slowest stage.
         boundaries: token counts after which a step's time jumps, ascending.
-        tpot_target_s: target of TPOT; None keeps AUTO with the newest.
         max_gap_s: the longest gap between two tokens of a request that holding may cause; the
             scheduler counts `num_holdable` and `num_overdue` by it.
         hold_budget_s: the longest that a request may be held in all; the scheduler likewise.
         least_gain_ratio: holding at a boundary starts if throughput rises by at least this, and
             ends when nothing is gained any more.
         tolerance_ratio: a slot whose decodes cost this much more than the mean is uneven.
-        tpot_first_ratio: TPOT ÷ target from which AUTO lets the oldest yield.
-        e2e_first_ratio: and below which it goes back to the newest.
         least_kv_free_ratio: KV pressure begins below this share of free KV.
         relaxed_kv_free_ratio: and ends at this one.
     """
@@ -62,35 +64,26 @@ class Rebalance:
     mode: HoldMode
     model: StepTimeModel
     boundaries: tuple[int, ...]
-    tpot_target_s: float | None
     max_gap_s: float = 2.0
     hold_budget_s: float = 10.0
     least_gain_ratio: float = 0.05
     tolerance_ratio: float = 0.1
-    tpot_first_ratio: float = 0.9
-    e2e_first_ratio: float = 0.8
     least_kv_free_ratio: float = 0.10
     relaxed_kv_free_ratio: float = 0.15
 
     def decide(self, memory: HoldMemory, view: HoldView) -> tuple[HoldPlan, HoldMemory]:
         """Plan for one micro-batch."""
-        memory = replace(
-            memory, end=self._end(memory, view), is_pressed=self._is_pressed(memory, view)
-        )
-        reason = self._reason_to_release_all(memory, view)
-        if reason is not None:
-            plan = HoldPlan(0, view.held.num, memory.end, reason)
-            return plan, replace(memory, boundary_tokens=None)
+        if self._is_pressed(memory, view):
+            plan = HoldPlan(0, view.held.num, self.mode.end, Reason.KV_PRESSURE)
+            return plan, HoldMemory(is_pressed=True)
         boundary = self._boundary(memory, view)
-        memory = replace(memory, boundary_tokens=boundary)
+        memory = HoldMemory(boundary_tokens=boundary)
         if boundary is not None:
-            return self._towards(boundary, boundary, view, memory, Reason.ABOVE_BOUNDARY), memory
+            return self._towards(boundary, boundary, view, Reason.ABOVE_BOUNDARY), memory
         least, most = self._even_range(view)
-        return self._towards(least, most, view, memory, Reason.SLOTS_UNEVEN), memory
+        return self._towards(least, most, view, Reason.SLOTS_UNEVEN), memory
 
-    def _towards(
-        self, least: int, most: int, view: HoldView, memory: HoldMemory, reason: Reason
-    ) -> HoldPlan:
+    def _towards(self, least: int, most: int, view: HoldView, reason: Reason) -> HoldPlan:
         """Fill this micro-batch up to `least` decodes, or keep it down to `most`."""
         num_release = min(view.held.num, max(view.num_overdue, least - view.due.num))
         if view.prefill_tokens > 0 and reason is Reason.ABOVE_BOUNDARY:
@@ -100,37 +93,11 @@ class Rebalance:
             num_hold = min(view.num_holdable, max(0, view.due.num + num_release - most))
         if num_hold == num_release == 0 and reason is Reason.SLOTS_UNEVEN:
             reason = Reason.SLOTS_EVEN
-        return HoldPlan(num_hold, num_release, memory.end, reason)
-
-    def _reason_to_release_all(self, memory: HoldMemory, view: HoldView) -> Reason | None:
-        if self.mode is HoldMode.OFF:
-            return Reason.HOLDING_OFF
-        if not view.has_lease:
-            return Reason.LEASE_ENDED
-        return Reason.KV_PRESSURE if memory.is_pressed else None
+        return HoldPlan(num_hold, num_release, self.mode.end, reason)
 
     def _is_pressed(self, memory: HoldMemory, view: HoldView) -> bool:
         least = self.relaxed_kv_free_ratio if memory.is_pressed else self.least_kv_free_ratio
         return view.kv_free_ratio < least
-
-    def _end(self, memory: HoldMemory, view: HoldView) -> HoldEnd:
-        match self.mode:
-            case HoldMode.TPOT_FIRST:
-                return HoldEnd.OLDEST
-            case HoldMode.E2E_FIRST:
-                return HoldEnd.NEWEST
-            case HoldMode.OFF:
-                return memory.end
-            case HoldMode.AUTO:
-                return self._end_by_tpot(memory, view)
-
-    def _end_by_tpot(self, memory: HoldMemory, view: HoldView) -> HoldEnd:
-        """The oldest yield while TPOT is near its target; they have tokens to spread a gap over."""
-        if self.tpot_target_s is None or view.tpot_s is None:
-            return memory.end
-        is_late = memory.end is HoldEnd.OLDEST
-        ratio = self.e2e_first_ratio if is_late else self.tpot_first_ratio
-        return HoldEnd.OLDEST if view.tpot_s >= ratio * self.tpot_target_s else HoldEnd.NEWEST
 
     def _boundary(self, memory: HoldMemory, view: HoldView) -> int | None:
         """The boundary to hold at: the largest below an even share, if it pays."""

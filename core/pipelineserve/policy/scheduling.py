@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.rebalancing import Rebalance
@@ -15,9 +16,9 @@ class SchedulingPolicy:
     Attributes:
         chunking: the same budget for each, or one predicted for each.
         order: who of the waiting goes first.
-        holding: which decodes stay out for now; None holds none.
+        holding: which decodes stay out for now.
     """
 
     chunking: Static | Predictive
     order: Arrival | Ageing = field(default_factory=Arrival)
-    holding: Rebalance | None = None
+    holding: Rebalance | HoldNothing = field(default_factory=HoldNothing)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
@@ -32,7 +33,6 @@ _PREDICTIVE_BOUNDS = {
     "least_kv_free_ratio": (0.0, 1.0),
 }
 _MODES = {
-    pb.REBALANCE_MODE_OFF: HoldMode.OFF,
     pb.REBALANCE_MODE_TPOT_FIRST: HoldMode.TPOT_FIRST,
     pb.REBALANCE_MODE_E2E_FIRST: HoldMode.E2E_FIRST,
 }
@@ -63,11 +63,12 @@ def encode_policy(leased: LeasedPolicy) -> pb.Policy:
         case Ageing(seconds_per_token):
             message.order.kind = pb.ORDER_KIND_AGEING
             message.order.seconds_per_token = seconds_per_token
-    if policy.holding is None:
-        message.rebalance.mode = pb.REBALANCE_MODE_OFF
-    else:
-        message.model.CopyFrom(_encode_model(policy.holding.model))
-        message.rebalance.CopyFrom(_encode_rebalance(policy.holding))
+    match policy.holding:
+        case HoldNothing():
+            message.rebalance.mode = pb.REBALANCE_MODE_OFF
+        case Rebalance() as holding:
+            message.model.CopyFrom(_encode_model(holding.model))
+            message.rebalance.CopyFrom(_encode_rebalance(holding))
     return message
 
 
@@ -175,13 +176,16 @@ class _Reader:
                 self._fault("order.kind", "ARRIVAL or AGEING", f"{kind}")
                 return Arrival()
 
-    def holding(self, message: pb.Rebalance, model: StepTimeModel | None) -> Rebalance | None:
-        """Delay scheduling; None when it is off, or with a fault."""
+    def holding(
+        self, message: pb.Rebalance, model: StepTimeModel | None
+    ) -> Rebalance | HoldNothing:
+        """Delay scheduling; nothing is held with a fault."""
+        if message.mode == pb.REBALANCE_MODE_OFF:
+            return HoldNothing()
         mode = _MODES.get(message.mode)
         if mode is None:
             self._fault("rebalance.mode", "OFF, TPOT_FIRST or E2E_FIRST", f"{message.mode}")
-        if mode is None or mode is HoldMode.OFF:
-            return None
+            return HoldNothing()
         boundaries = self.ascending(
             "rebalance.boundaries", message.boundaries, self.max_chunk_tokens
         )
@@ -189,8 +193,8 @@ class _Reader:
         budget_s = self.number("rebalance.hold_budget_s", message.hold_budget_s, 0.0, _MAX_S)
         if model is None:
             self._fault("model", "a step-time model, which holding decodes needs", "none")
-            return None
-        return Rebalance(mode, model, boundaries, None, max_gap_s, budget_s)
+            return HoldNothing()
+        return Rebalance(mode, model, boundaries, max_gap_s, budget_s)
 
     def _fixed(self, message: pb.FixedChunk) -> Static | None:
         reason = next((r for r in Reason if r.value == message.reason), None)

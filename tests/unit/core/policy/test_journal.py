@@ -100,12 +100,10 @@ def holding_values() -> Iterator[object]:
         num_holdable=20,
         num_overdue=1,
         prefill_tokens=0,
-        tpot_s=0.19,
         kv_free_ratio=0.7,
-        has_lease=True,
     )
     yield view
-    yield from Rebalance(HoldMode.AUTO, make_model(), (128, 256), 0.2).decide(HoldMemory(), view)
+    yield from Rebalance(HoldMode.TPOT_FIRST, make_model(), (128, 256)).decide(HoldMemory(), view)
 
 
 def queue_values() -> Iterator[object]:

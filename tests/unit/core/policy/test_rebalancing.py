@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve.policy.holding import HoldEnd, HoldPlan, HoldView
+from pipelineserve.policy.holding import HoldEnd, HoldNothing, HoldPlan, HoldView
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMemory, HoldMode, Rebalance
 from pipelineserve.policy.step_time import StepCoefficients
@@ -19,7 +19,7 @@ MODEL = make_model(
     times_s=(0.02, 0.02, 0.03, 0.03),
     coefficients=StepCoefficients(),
 )
-POLICY = Rebalance(HoldMode.AUTO, MODEL, boundaries=(100, 200), tpot_target_s=0.2)
+POLICY = Rebalance(HoldMode.E2E_FIRST, MODEL, boundaries=(100, 200))
 NEW = HoldMemory()
 HOLDING = HoldMemory(boundary_tokens=100)
 
@@ -118,16 +118,10 @@ def test_a_slot_below_the_mean_takes_those_held_elsewhere() -> None:
     assert plan == HoldPlan(0, 30, HoldEnd.NEWEST, Reason.SLOTS_UNEVEN)
 
 
-def test_off_releases_everybody() -> None:
-    off = replace(POLICY, mode=HoldMode.OFF)
-    plan, memory = off.decide(HOLDING, make_hold_view(110, held=7))
-    assert (plan.num_hold, plan.num_release, plan.reason) == (0, 7, Reason.HOLDING_OFF)
-    assert memory.boundary_tokens is None
-
-
-def test_the_end_of_the_lease_releases_everybody() -> None:
-    plan = planned(make_hold_view(110, held=7, has_lease=False), HOLDING)
-    assert (plan.num_hold, plan.num_release, plan.reason) == (0, 7, Reason.LEASE_ENDED)
+@pytest.mark.parametrize("reason", [Reason.HOLDING_OFF, Reason.LEASE_ENDED])
+def test_holding_nothing_releases_everybody_and_says_why(reason: Reason) -> None:
+    plan = HoldNothing(reason).decide(make_hold_view(110, held=7))
+    assert (plan.num_hold, plan.num_release, plan.reason) == (0, 7, reason)
 
 
 def test_kv_pressure_releases_everybody_and_ends_later_than_it_begins() -> None:
@@ -142,25 +136,8 @@ def test_kv_pressure_releases_everybody_and_ends_later_than_it_begins() -> None:
     ("mode", "end"),
     [(HoldMode.TPOT_FIRST, HoldEnd.OLDEST), (HoldMode.E2E_FIRST, HoldEnd.NEWEST)],
 )
-@pytest.mark.parametrize("tpot_s", [None, 0.01, 0.5])
-def test_a_fixed_mode_keeps_its_end_whatever_tpot_is(
-    mode: HoldMode, end: HoldEnd, tpot_s: float | None
-) -> None:
-    assert planned(make_hold_view(tpot_s=tpot_s), policy=replace(POLICY, mode=mode)).end is end
-
-
-def test_auto_lets_the_oldest_yield_near_the_target_and_the_newest_well_below_it() -> None:
-    memory, ends = NEW, []
-    for tpot_s in (0.10, 0.17, 0.185, 0.17, 0.165, 0.155, None, 0.17):
-        plan, memory = POLICY.decide(memory, make_hold_view(tpot_s=tpot_s))
-        ends.append(plan.end)
-    oldest, newest = HoldEnd.OLDEST, HoldEnd.NEWEST
-    assert ends == [newest, newest, oldest, oldest, oldest, newest, newest, newest]
-
-
-def test_auto_without_a_target_lets_the_newest_yield() -> None:
-    policy = replace(POLICY, tpot_target_s=None)
-    assert planned(make_hold_view(tpot_s=9.0), policy=policy).end is HoldEnd.NEWEST
+def test_a_mode_has_its_end(mode: HoldMode, end: HoldEnd) -> None:
+    assert planned(make_hold_view(), policy=replace(POLICY, mode=mode)).end is end
 
 
 @given(total=st.integers(0, 900), held=st.integers(0, 100))
@@ -187,9 +164,7 @@ views = st.builds(
     context_tokens=st.integers(0, 20_000),
     due_context_tokens=st.integers(0, 20_000),
     prefill_tokens=st.integers(0, 50),
-    tpot_s=st.none() | st.floats(0, 1),
     kv_free_ratio=st.floats(0, 1),
-    has_lease=st.booleans(),
 ).map(
     lambda view: replace(
         view,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pipelineserve.errors import InvalidInputError
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
@@ -40,12 +41,12 @@ def leased_policies(draw: st.DrawFn) -> LeasedPolicy:
         least_prefill_tokens=st.integers(1, 64),
     )  # fmt: skip
     holding = st.builds(
-        Rebalance, st.sampled_from([HoldMode.TPOT_FIRST, HoldMode.E2E_FIRST]), st.just(model),
-        st.sampled_from([(), (4, 8)]), st.none(), seconds, seconds,
+        Rebalance, st.sampled_from(HoldMode), st.just(model),
+        st.sampled_from([(), (4, 8)]), seconds, seconds,
     )  # fmt: skip
     order = st.just(Arrival()) | st.builds(Ageing, st.floats(0, 10))
     policy = SchedulingPolicy(
-        draw(fixed_chunks | predictive), draw(order), draw(st.none() | holding)
+        draw(fixed_chunks | predictive), draw(order), draw(st.just(HoldNothing()) | holding)
     )
     return LeasedPolicy(policy, draw(st.floats(0.05, 300.0)))
 
@@ -56,7 +57,7 @@ def valid() -> pb.Policy:
     policy = SchedulingPolicy(
         Predictive(model, (64, 128), 0.2),
         Ageing(),
-        Rebalance(HoldMode.TPOT_FIRST, model, (4, 8), None),
+        Rebalance(HoldMode.TPOT_FIRST, model, (4, 8)),
     )
     return encode_policy(LeasedPolicy(policy, 5.0))
 
@@ -120,7 +121,7 @@ def test_names_all_that_is_wrong_at_once() -> None:
 def test_holding_that_is_off_needs_nothing_else() -> None:
     message = encode_policy(LeasedPolicy(SchedulingPolicy(Static(64)), 1.0))
     message.rebalance.boundaries.extend([9, 3])
-    assert decode_policy(message, max_chunk_tokens=CEILING).policy.holding is None
+    assert decode_policy(message, max_chunk_tokens=CEILING).policy.holding == HoldNothing()
 
 
 @given(start=st.integers(0, 150), noise=st.binary(max_size=40))
