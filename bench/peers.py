@@ -23,7 +23,8 @@ Only one server exists at a time: a round starts one, warms it up with every loa
 ends it, then the other; the next round takes them in the other order. Servers that are merely idle
 would still wake up, hold memory and, for a while after each answer, wait in loops; and ours, were
 it stopped with SIGSTOP, would take its silent stages for failed ones. The price is a start per
-round, in which vllm compiles for about a minute. Run it on an idle machine.
+round, in which vllm compiles for about a minute. Run it on an idle machine: each line of progress,
+and the JSON, says how much of it other processes took.
 """
 
 import argparse
@@ -42,10 +43,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 from bench.engine import CHUNK_TOKENS, DEFAULT_MODEL
 from bench.environments import TORCH, ToolError, environment, pip_install, run_quietly, say
-from bench.server_processes import cpu_s_of_tree, free_port, serving
+from bench.server_processes import cpu_s_of_machine, cpu_s_of_tree, free_port, serving
 
 from pipelineserve_cli.load.bodies import BodySettings, Endpoint
 from pipelineserve_cli.load.client import ClientSettings, LoadClient
@@ -117,11 +119,17 @@ class Figures:
 
 @dataclass(frozen=True)
 class Sample:
-    """One load on one server in one round; `texts` are the answers in the order of the prompts."""
+    """One load on one server in one round.
+
+    Attributes:
+        others_ratio: what neither the server nor the client took of the machine's CPU time.
+        texts: the answers in the order of the prompts.
+    """
 
     round_index: int
     num_streams: int
     figures: Figures
+    others_ratio: float
     texts: tuple[str, ...]
 
 
@@ -200,6 +208,31 @@ def preloads(venv: Path) -> tuple[str, ...]:
     return (*([tcmalloc] if tcmalloc else []), str(venv / "lib" / "libiomp5.so"))
 
 
+@dataclass(frozen=True)
+class _Usage:
+    """Time and CPU time since some beginning, or between two moments."""
+
+    wall_s: float
+    machine_s: float
+    server_s: float
+    client_s: float
+
+    @classmethod
+    def now(cls, server_pid: int) -> Self:
+        return cls(
+            time.monotonic(), cpu_s_of_machine(), cpu_s_of_tree(server_pid), time.process_time()
+        )
+
+    def __sub__(self, earlier: Self) -> "_Usage":
+        return _Usage(*map(operator.sub, astuple(self), astuple(earlier)))
+
+    @property
+    def others_ratio(self) -> float:
+        others_s = self.machine_s - self.server_s - self.client_s
+        # Below 0 by rounding: the kernel counts in hundredths of a second.
+        return max(0.0, others_s) / (self.wall_s * (os.cpu_count() or 1))
+
+
 class Measurement:
     """Runs loads on a server that lives for one round."""
 
@@ -234,22 +267,23 @@ class Measurement:
             yield pid, url
 
     def _sample(self, server: Server, pid: int, url: str, load: Load, round_index: int) -> Sample:
-        cpu_before_s = cpu_s_of_tree(pid)
+        before = _Usage.now(pid)
         records = self._answers(url, load, f"round {round_index}, {load.num_streams}")
-        cpu_s = cpu_s_of_tree(pid) - cpu_before_s
+        used = _Usage.now(pid) - before
         num_tokens = load.num_streams * load.output_tokens
         figures = Figures(
             num_tokens / max(record.ended_s for record in records),
             statistics.median(record.ttft_s or 0.0 for record in records),
             statistics.median(record.tpot_s or 0.0 for record in records),
-            cpu_s / num_tokens,
+            used.server_s / num_tokens,
         )
         say(
             f"round {round_index + 1}, {load.num_streams} streams, {server.name}: "
-            f"{figures.output_tokens_per_s:.1f} tokens/s"
+            f"{figures.output_tokens_per_s:.1f} tokens/s; others took {used.others_ratio:.0%} of "
+            "the machine"
         )
         texts = tuple(record.text for record in records)
-        return Sample(round_index, load.num_streams, figures, texts)
+        return Sample(round_index, load.num_streams, figures, used.others_ratio, texts)
 
     def _answers(self, url: str, load: Load, key: str) -> tuple[RequestRecord, ...]:
         """Send one load; the same key gives the same prompts."""

@@ -12,7 +12,7 @@ LOAD = Load(num_streams=8, prompt_tokens=64, output_tokens=4)
 def sample(
     round_index: int = 0, num_streams: int = 1, figure: float = 1.0, texts: tuple[str, ...] = ("",)
 ) -> Sample:
-    return Sample(round_index, num_streams, Figures(figure, figure, figure, figure), texts)
+    return Sample(round_index, num_streams, Figures(figure, figure, figure, figure), 0.0, texts)
 
 
 def bodies(key: str) -> list[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench.environments import ToolError
-from bench.server_processes import cpu_s_of_tree, free_port, serving
+from bench.server_processes import cpu_s_of_machine, cpu_s_of_tree, free_port, serving
 
 DEADLINE_S = 60.0
 # A child that computes for 0.3 s of CPU time and ends, one that never ends; then HTTP.
@@ -57,3 +57,11 @@ def test_a_server_that_ends_instead_is_told_with_its_last_words(tmp_path: Path) 
         serving(command, os.environ, url, tmp_path / "log"),
     ):
         pass
+
+
+def test_the_machine_is_busy_at_least_as_long_as_one_of_its_processes() -> None:
+    machine_before_s, before_s = cpu_s_of_machine(), time.process_time()
+    while time.process_time() < before_s + 0.3:
+        pass
+    # The kernel counts in hundredths of a second.
+    assert cpu_s_of_machine() - machine_before_s >= 0.25
