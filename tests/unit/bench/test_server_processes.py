@@ -65,4 +65,4 @@ def test_the_machine_is_busy_as_long_as_one_of_its_processes_and_no_longer_than_
         pass
     busy_s = cpu_s_of_machine() - machine_before_s
     # The kernel counts each of the six kinds in hundredths of a second.
-    assert 0.24 <= busy_s <= (time.monotonic() - begin_s) * (os.cpu_count() or 1) + 0.06
+    assert 0.24 <= busy_s <= (time.monotonic() - begin_s) * (os.cpu_count() or 1) * 1.1 + 0.1
