@@ -1,6 +1,6 @@
 """Does `pserve load` report what other load generators report for the same server and load?
 
-    python bench/load_generators.py [--tools guidellm,aiperf] [--url URL --model NAME]
+    python -m bench.load_generators [--tools guidellm,aiperf] [--url URL --model NAME]
 
 Each tool gets a virtual environment of its own in a cache folder (the first run downloads about
 1 GB per tool; one that cannot be installed is named and left out). Then each sends the same load,
@@ -22,7 +22,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from bench.environments import TORCH, ToolError, environment, say
 
 from pipelineserve_cli.load.summaries import percentile, summarise
 
@@ -39,8 +39,6 @@ LARGEST_DIFFERENCE_RATIO = 0.02
 LARGEST_DIFFERENCE_S = 0.002
 TOOL_TIMEOUT_S = 600
 TOKENIZER = "local/bytes"
-# guidellm alone would take the newest, often with gigabytes of CUDA; the CPU build may be cached.
-TORCH = "torch==2.13.0"
 
 
 @dataclass(frozen=True)
@@ -99,10 +97,6 @@ class Place:
         if finished.returncode != 0:
             tail = "\n".join((finished.stdout + finished.stderr).splitlines()[-30:])
             raise ToolError(f"{program} ended with {finished.returncode}:\n{tail}")
-
-
-class ToolError(Exception):
-    """A tool cannot be installed or run here."""
 
 
 def pserve_load(place: Place, load: Workload) -> list[Sample]:
@@ -226,44 +220,6 @@ TOOLS = (
 )
 
 
-def environment_of(tool: Tool, cache: Path) -> Path:
-    """The folder of the tool's commands; installed if it is not there."""
-    venv = cache / tool.name
-    stamp = venv / "requirements.txt"
-    wanted = "\n".join(tool.requirements)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return venv / "bin"
-    say(f"installing {tool.name}; this may take minutes")
-    shutil.rmtree(venv, ignore_errors=True)
-    _run_quietly([_python(tool.pythons), "-m", "venv", str(venv)])
-    for requirement in tool.requirements:
-        _run_quietly([str(venv / "bin" / "pip"), "install", "--quiet", requirement])
-    stamp.write_text(wanted)
-    return venv / "bin"
-
-
-def _python(versions: Sequence[str]) -> str:
-    for version in versions:
-        candidates = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-        found = shutil.which(f"python{version}") or next(map(str, candidates), None)
-        # pyenv's shims exist also for versions that are not chosen, and then fail.
-        for python in [*map(str, candidates), *([found] if found else [])]:
-            if _works(python):
-                return python
-    raise ToolError(f"needs Python {' or '.join(versions)}, none is here; install one of them")
-
-
-def _works(python: str) -> bool:
-    command = [python, "-c", "import venv, ensurepip"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _run_quietly(command: Sequence[str]) -> None:
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    if finished.returncode != 0:
-        raise ToolError(f"{' '.join(command)} failed:\n{finished.stderr[-2000:]}")
-
-
 def save_tokenizer(hub: Path) -> None:
     """One token per byte, as a folder and in the layout of the hub's cache."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415 - slow
@@ -323,10 +279,6 @@ def _cell(ours_s: Sequence[float], theirs_s: Sequence[float]) -> str:
     return figures + (" !" if difference_s > allowed_s else "")
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def measure_all(tools: Sequence[Tool], cache: Path, load: Workload) -> dict[str, list[Sample]]:
     """Ours first, then each tool that can be had."""
     samples: dict[str, list[Sample]] = {}
@@ -336,8 +288,11 @@ def measure_all(tools: Sequence[Tool], cache: Path, load: Workload) -> dict[str,
         own = Tool("pserve load", (), (), pserve_load)
         for tool in (own, *tools):
             try:
-                is_own = tool is own
-                programs = Path(sys.executable).parent if is_own else environment_of(tool, cache)
+                programs = (
+                    Path(sys.executable).parent
+                    if tool is own
+                    else environment(cache / tool.name, tool.requirements, tool.pythons)
+                )
                 place = Place(programs, work / tool.name.replace(" ", "-"), work / "hub")
                 place.folder.mkdir()
                 say(f"running {tool.name}")
