@@ -17,7 +17,7 @@ from pipelineserve.scheduler.requests import FinishReason, NewRequest, RequestRe
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_engine.executor import Executor, command_of
 from pipelineserve_engine.generation import GenerationRequest, TokenEvent, TokenLogprobs
-from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.observation import Observer, levels_of
 from pipelineserve_engine.request_sampling import RequestSampling
 from pipelineserve_engine.stage_messages import (
     FailureReport,
@@ -170,9 +170,7 @@ class EngineCore:
 
     def observe_levels(self) -> None:
         """Tell the observer how many requests wait and run, and how full the pool is."""
-        self._observer.on_levels(
-            self.scheduler.census(), self.scheduler.kv_used_ratio, self.scheduler.tally
-        )
+        self._observer.on_levels(levels_of(self.scheduler))
 
     def _absorb_step(self, report: StepReport, now_s: float) -> list[Output]:
         self._observer.on_step(report)
