@@ -130,7 +130,7 @@ def test_blocks_that_the_prefix_cache_still_has_are_not_copied_in() -> None:
 
 
 def test_a_partly_filled_last_block_is_copied_too() -> None:
-    pipeline = tight(num_blocks=3, block_tokens=4)
+    pipeline = tight(num_blocks=4, block_tokens=4)
     pipeline.submit(make_request("first", 4, max_output_tokens=7))
     pipeline.submit(make_request("second", 2, max_output_tokens=7))
     launched = run_until_preempted(pipeline)
