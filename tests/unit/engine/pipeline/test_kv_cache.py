@@ -70,6 +70,16 @@ def test_copies_have_the_outcome_of_one_after_the_other(copies: list[BlockCopy])
         assert torch.equal(content(cache, block_id), device[block_id])
 
 
+def test_a_host_block_that_is_written_twice_keeps_what_came_last() -> None:
+    cache = a_cache()
+    for block_id in range(NUM_BLOCKS):
+        fill(cache, block_id, block_id)
+    last = content(cache, 2)
+    outs = [BlockCopy(CopyDirection.OUT, block_id, 0) for block_id in (1, 3, 2)]
+    cache.copy_blocks([*outs, BlockCopy(CopyDirection.IN, 5, 0)])
+    assert torch.equal(content(cache, 5), last)
+
+
 @given(COPIES)
 def test_copies_travel_as_they_are(copies: list[BlockCopy]) -> None:
     packed = pack_copies(copies)
