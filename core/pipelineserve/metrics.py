@@ -79,7 +79,8 @@ REQUESTS_RUNNING = Metric(
 PREEMPTIONS = Metric(
     "pipelineserve_preemptions_total",
     MetricKind.COUNTER,
-    "Requests sent back to the waiting queue for want of KV blocks.",
+    "Requests sent back to the queue for want of KV blocks, by what became of their KV, and why.",
+    labels=("kind", "reason"),
 )
 RECOVERIES = Metric(
     "pipelineserve_recoveries_total",
@@ -101,6 +102,11 @@ KV_USED = Metric(
     "pipelineserve_kv_used_ratio",
     MetricKind.GAUGE,
     "Share of KV blocks that a request holds (blocks kept only as prefix cache are free).",
+)
+KV_SWAPPED = Metric(
+    "pipelineserve_kv_swapped_blocks",
+    MetricKind.GAUGE,
+    "Host blocks that hold the KV of preempted requests.",
 )
 STEP_TIME = Metric(
     "pipelineserve_step_time_seconds",
@@ -153,6 +159,7 @@ CATALOGUE: tuple[Metric, ...] = (
     CACHED_TOKENS,
     OUTPUT_TOKENS,
     KV_USED,
+    KV_SWAPPED,
     STEP_TIME,
     STAGE_BUSY,
     WORK,

@@ -17,7 +17,8 @@ from pipelineserve.scheduler.requests import FinishReason, NewRequest, RequestRe
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_engine.executor import Executor, command_of
 from pipelineserve_engine.generation import GenerationRequest, TokenEvent, TokenLogprobs
-from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.kv_costs import KvCostMeter
+from pipelineserve_engine.observation import Observer, levels_of
 from pipelineserve_engine.request_sampling import RequestSampling
 from pipelineserve_engine.stage_messages import (
     FailureReport,
@@ -108,6 +109,7 @@ class EngineCore:
         self._draw_seed = draw_seed
         self._sampling: dict[str, RequestSampling] = {}
         self._sampled: deque[_Sampled] = deque()
+        self._kv_costs = KvCostMeter()
 
     def submit(self, request: GenerationRequest, now_s: float) -> Accepted | Rejected:
         """Queue a request or say why not."""
@@ -140,6 +142,7 @@ class EngineCore:
         """Let every running request start over, since the stages are new; return how many."""
         self._observer.on_recovery()
         self._sampled.clear()
+        self._kv_costs.abandon()
         return self.scheduler.recall_all()
 
     def fill_slots(self, now_s: float) -> None:
@@ -147,10 +150,12 @@ class EngineCore:
         for slot_index in range(self.scheduler.settings.num_slots):
             if self.scheduler.is_slot_in_flight(slot_index):
                 continue
-            micro_batch = self.scheduler.next_micro_batch(slot_index, now_s)
+            costs = self._kv_costs.costs
+            micro_batch = self.scheduler.next_micro_batch(slot_index, now_s, costs)
             if micro_batch is None:
                 break  # what one slot finds nothing to do in, the next does not either
             self._note_sampled(micro_batch)
+            self._kv_costs.on_sent(micro_batch)
             self._executor.send(command_of(micro_batch, self._sampling))
             self._observer.on_sent(micro_batch, now_s)
 
@@ -163,19 +168,21 @@ class EngineCore:
         match report:
             case FailureReport():
                 raise StagesFailedError(report.text)
-            case ReadyReport() | HeartbeatReport():
+            case ReadyReport():
+                self._kv_costs.on_ready(report)
+                return []
+            case HeartbeatReport():
                 return []
             case StepReport():
                 return self._absorb_step(report, now_s)
 
     def observe_levels(self) -> None:
         """Tell the observer how many requests wait and run, and how full the pool is."""
-        self._observer.on_levels(
-            self.scheduler.census(), self.scheduler.kv_used_ratio, self.scheduler.tally
-        )
+        self._observer.on_levels(levels_of(self.scheduler))
 
     def _absorb_step(self, report: StepReport, now_s: float) -> list[Output]:
         self._observer.on_step(report)
+        self._kv_costs.on_step(report)
         if report.token_ids is None:
             return []
         sampled = self._take_sampled(report.sequence)

@@ -11,6 +11,7 @@ from pipelineserve_engine.stage_messages import (
     PieceCommand,
     StageReport,
     StepCommand,
+    pack_copies,
 )
 
 
@@ -63,4 +64,5 @@ def command_of(micro_batch: MicroBatch, sampling_of: Mapping[str, RequestSamplin
             )
             for piece in micro_batch.pieces
         ),
+        copies=pack_copies(micro_batch.copies),
     )

@@ -27,10 +27,21 @@ class ModelShape:
     intermediate_size: int
     num_heads: int
     max_context_tokens: int
+    has_tied_head: bool
 
     def kv_bytes_per_token(self, num_layers: int, dtype: torch.dtype) -> int:
         """Bytes of keys and values that one token takes in `num_layers` layers."""
         return 2 * num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+
+    def weight_bytes(self, num_stages: int, dtype: torch.dtype) -> int:
+        """Bytes of the parameters of all stages together, small biases left out.
+
+        A head that is tied to the embedding is there twice where the two lie in different stages.
+        """
+        num_tables = 1 if self.has_tied_head and num_stages == 1 else 2
+        layer = round(self.costs.layer) + 2 * self.hidden_size
+        tables = num_tables * self.vocabulary_size * self.hidden_size
+        return (self.num_layers * layer + tables + self.hidden_size) * dtype.itemsize
 
     @property
     def costs(self) -> LayerCosts:
@@ -83,4 +94,5 @@ def shape_of(config: PretrainedConfig) -> ModelShape:
         intermediate_size=config.intermediate_size,
         num_heads=config.num_attention_heads,
         max_context_tokens=config.max_position_embeddings,
+        has_tied_head=bool(config.tie_word_embeddings),
     )

@@ -1,10 +1,12 @@
 """What the engine tells of itself, and the metrics that are made of it."""
 
 from collections import deque
+from dataclasses import dataclass
 
 from pipelineserve import metrics
 from pipelineserve.scheduler.messages import Census, Emission, MicroBatch
 from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.tally import Tally
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
@@ -58,6 +60,26 @@ class BusyMeter:
             min(1.0, max(0.0, 1.0 - (busy_s - before_s) / span_s))
             for busy_s, before_s in zip(self.busy_s, busy_since_s, strict=True)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The scheduler's state now, as far as metrics show it."""
+
+    census: Census
+    kv_used_ratio: float
+    num_swapped_blocks: int
+    tally: Tally
+
+
+def levels_of(scheduler: Scheduler) -> Levels:
+    """Read the levels off a scheduler."""
+    return Levels(
+        census=scheduler.census(),
+        kv_used_ratio=scheduler.kv_used_ratio,
+        num_swapped_blocks=scheduler.kv.host.num_taken,
+        tally=scheduler.tally,
+    )
 
 
 class Observer:
@@ -126,17 +148,25 @@ class Observer:
         if record.tpot_s is not None:
             self._telemetry.histogram(metrics.TPOT).observe(record.tpot_s)
 
-    def on_levels(self, census: Census, kv_used_ratio: float, tally: Tally) -> None:
+    def on_levels(self, levels: Levels) -> None:
         """How things stand now."""
+        census, tally = levels.census, levels.tally
         self._telemetry.gauge(metrics.REQUESTS_WAITING).set(census.waiting)
         self._telemetry.gauge(metrics.REQUESTS_RUNNING).set(census.running)
-        self._telemetry.gauge(metrics.KV_USED).set(kv_used_ratio)
-        self._rise(metrics.PREEMPTIONS, tally.preemptions, self._reported.preemptions)
+        self._telemetry.gauge(metrics.KV_USED).set(levels.kv_used_ratio)
+        self._telemetry.gauge(metrics.KV_SWAPPED).set(levels.num_swapped_blocks)
+        self._count_preemptions(tally)
         self._rise(metrics.CACHED_TOKENS, tally.cached_tokens, self._reported.cached_tokens)
-        self._reported.preemptions = tally.preemptions
         self._reported.cached_tokens = tally.cached_tokens
         for stage_index, ratio in enumerate(self._meter.bubble_ratios()):
             self._telemetry.gauge(metrics.BUBBLE).labels(stage=str(stage_index)).set(ratio)
+
+    def _count_preemptions(self, tally: Tally) -> None:
+        new = tally.preemption_decisions - self._reported.preemption_decisions
+        for decision, number in new.items():
+            labels = {"kind": decision.preemption.value, "reason": decision.reason.value}
+            self._telemetry.counter(metrics.PREEMPTIONS).labels(**labels).inc(number)
+        self._reported.preemption_decisions = tally.preemption_decisions.copy()
 
     def _rise(self, metric: metrics.Metric, total: int, reported: int) -> None:
         if total > reported:

@@ -9,12 +9,14 @@ from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.partition import LayerPartition, balanced_partition, given_partition
 from pipelineserve_engine.machine import free_memory_bytes, usable_cores
 from pipelineserve_engine.model_config import ModelShape
-from pipelineserve_engine.settings import EngineSettings
+from pipelineserve_engine.settings import AUTOMATIC, EngineSettings
 from pipelineserve_engine.watchdog import Patience
 
 # Full contexts that the pool holds where memory allows; more would only serve the prefix cache.
 _KV_CONTEXTS = 16
 _KV_MEMORY_RATIO = 0.25
+_ONE_CONTEXT_MEMORY_RATIO = 0.5
+_SWAP_MEMORY_RATIO = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class PipelinePlan:
     max_context_tokens: int
     dtype: str
     threads_per_stage: int
+    num_host_blocks: int = 0
     patience: Patience = field(default_factory=Patience)
 
     @property
@@ -63,11 +66,13 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
             "the engine's configuration", [Fault("max_context_tokens", f"{message}; lower it")]
         )
     partition = _partition(settings, shape)
+    num_blocks, num_host_blocks = _pool_sizes(settings, shape, machine, context)
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
         num_slots=partition.num_stages + settings.extra_slots,
-        num_blocks=_num_blocks(settings, shape, machine, context),
+        num_blocks=num_blocks,
+        num_host_blocks=num_host_blocks,
         block_tokens=settings.block_tokens,
         max_context_tokens=context,
         dtype=settings.dtype,
@@ -103,18 +108,85 @@ def _as_flag_fault(fault: Fault) -> Fault:
     return Fault(fault.field.replace("layersPerStage", "layers_per_stage"), fault.message)
 
 
-def _num_blocks(
-    settings: EngineSettings, shape: ModelShape, machine: Machine, context_tokens: int
-) -> int:
-    """Blocks of the pool: as asked, else several contexts within a share of free memory."""
-    dtype: torch.dtype = getattr(torch, settings.dtype)
-    bytes_per_token = shape.kv_bytes_per_token(shape.num_layers, dtype)
-    affordable = int(machine.free_memory_bytes * _KV_MEMORY_RATIO) // bytes_per_token
-    tokens = settings.kv_tokens or min(_KV_CONTEXTS * context_tokens, affordable)
-    if settings.kv_tokens * bytes_per_token > machine.free_memory_bytes:
-        message = (
-            f"{settings.kv_tokens} tokens take {settings.kv_tokens * bytes_per_token >> 20} MiB, "
-            f"but {machine.free_memory_bytes >> 20} MiB are free; lower it"
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What keys and values may take, in tokens.
+
+    Attributes:
+        free_bytes: what the weights of all stages leave; they all run on this machine.
+        bytes_per_token: keys and values of one token on all stages together.
+    """
+
+    free_bytes: int
+    bytes_per_token: int
+
+    def tokens_in(self, ratio: float) -> int:
+        """Tokens that a share of the memory holds."""
+        return int(self.free_bytes * ratio) // self.bytes_per_token
+
+    def fault(self, field: str, num_tokens: int, num_reserved: int = 0) -> Fault | None:
+        """Why so many tokens beside those reserved already do not fit; None if they do."""
+        needed_bytes = num_tokens * self.bytes_per_token
+        left_bytes = self.free_bytes - num_reserved * self.bytes_per_token
+        if needed_bytes <= left_bytes:
+            return None
+        return Fault(
+            field,
+            f"{num_tokens} tokens take {needed_bytes >> 20} MiB, "
+            f"but {max(0, left_bytes) >> 20} MiB are free; lower it",
         )
-        raise InvalidInputError("the engine's configuration", [Fault("kv_tokens", message)])
-    return max(1, tokens // settings.block_tokens)
+
+
+def _memory(settings: EngineSettings, shape: ModelShape, machine: Machine) -> _Memory:
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    weight_bytes = shape.weight_bytes(settings.stages, dtype)
+    if weight_bytes > machine.free_memory_bytes:
+        message = (
+            f"the weights take {weight_bytes >> 20} MiB in {settings.dtype}, but "
+            f"{machine.free_memory_bytes >> 20} MiB are free; choose a smaller model or dtype"
+        )
+        raise InvalidInputError("the engine's configuration", [Fault("model_folder", message)])
+    return _Memory(
+        free_bytes=machine.free_memory_bytes - weight_bytes,
+        bytes_per_token=shape.kv_bytes_per_token(shape.num_layers, dtype),
+    )
+
+
+def _kv_tokens(settings: EngineSettings, memory: _Memory, context_tokens: int) -> int:
+    """Tokens of the pool: as asked, else several contexts within a share of free memory.
+
+    One context may take a larger share, or the model's longest prompts would be refused.
+    """
+    if settings.kv_tokens:
+        return settings.kv_tokens
+    one_context = min(context_tokens, memory.tokens_in(_ONE_CONTEXT_MEMORY_RATIO))
+    affordable = max(memory.tokens_in(_KV_MEMORY_RATIO), one_context)
+    return min(_KV_CONTEXTS * context_tokens, affordable)
+
+
+def _kv_swap_tokens(settings: EngineSettings, memory: _Memory, kv_tokens: int) -> int:
+    """Tokens of the host pool: as asked, else as many as the pool's within a share of free memory.
+
+    More than the pool's cannot be preempted at once, save for those preempted again and again.
+    """
+    if settings.kv_swap_tokens != AUTOMATIC:
+        return settings.kv_swap_tokens
+    left = memory.tokens_in(1.0) - kv_tokens
+    return max(0, min(kv_tokens, memory.tokens_in(_SWAP_MEMORY_RATIO), left))
+
+
+def _pool_sizes(
+    settings: EngineSettings, shape: ModelShape, machine: Machine, context_tokens: int
+) -> tuple[int, int]:
+    """Blocks of the pool and of the host pool."""
+    memory = _memory(settings, shape, machine)
+    kv_tokens = _kv_tokens(settings, memory, context_tokens)
+    swap_tokens = _kv_swap_tokens(settings, memory, kv_tokens)
+    faults = [
+        memory.fault("kv_tokens", max(kv_tokens, settings.block_tokens)),
+        memory.fault("kv_swap_tokens", swap_tokens, num_reserved=kv_tokens),
+    ]
+    # Only the first: where the pool does not fit, nothing is left for the host pool.
+    if first := [fault for fault in faults if fault is not None][:1]:
+        raise InvalidInputError("the engine's configuration", first)
+    return max(1, kv_tokens // settings.block_tokens), swap_tokens // settings.block_tokens

@@ -103,13 +103,16 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         ending.hurry = group.kill
         stack.callback(ending.begin)
         logger.info("loading %s into %d stages", settings.served_name, plan.num_stages)
-        group.start(_log_ready)
+        ready_reports: list[ReadyReport] = []
+        group.start(lambda report: _note_ready(report, ready_reports))
         scheduler = Scheduler(
             scheduler_settings(settings, plan),
             Static(settings.static_chunk_tokens),
             schedule=SCHEDULES[settings.schedule],
         )
         core = EngineCore(scheduler, group, observer)
+        for report in ready_reports:
+            core.absorb(report, time.monotonic())
         failure = _Failure()
         recovery = _recovery(settings, plan)
         loop = EngineLoop(
@@ -196,6 +199,7 @@ def scheduler_settings(settings: EngineSettings, plan: PipelinePlan) -> Schedule
         max_context_tokens=plan.max_context_tokens,
         max_waiting_requests=settings.max_waiting_requests,
         max_running_requests=settings.max_running_requests,
+        num_host_blocks=plan.num_host_blocks,
     )
 
 
@@ -220,7 +224,8 @@ class _Failure:
         self.stop_server()
 
 
-def _log_ready(report: ReadyReport) -> None:
+def _note_ready(report: ReadyReport, reports: list[ReadyReport]) -> None:
+    reports.append(report)
     logger.info(
         "stage %d ready: pid %d, %d MiB of weights, up to %d MiB of KV",
         report.stage_index,

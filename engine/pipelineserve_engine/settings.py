@@ -9,6 +9,8 @@ from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
 
 DTYPES = ("float32", "bfloat16", "float16")
+# Of a setting whose 0 has a meaning of its own.
+AUTOMATIC = -1
 SCHEDULES: Mapping[str, Schedule] = {"continuous": Continuous(), "fill_drain": FillDrain()}
 
 _BOUNDS = {
@@ -19,6 +21,7 @@ _BOUNDS = {
     "max_chunk_tokens": (1, 1 << 20),
     "block_tokens": (1, 1024),
     "kv_tokens": (0, 1 << 30),
+    "kv_swap_tokens": (AUTOMATIC, 1 << 30),
     "max_waiting_requests": (1, 1 << 20),
     "max_running_requests": (1, 1 << 16),
     "threads_per_stage": (0, 1024),
@@ -57,6 +60,13 @@ class EngineSettings:
     block_tokens: int = field(default=16, metadata={"help": "tokens of one KV block"})
     kv_tokens: int = field(
         default=0, metadata={"help": "tokens that the KV pool holds; 0 sizes it from free memory"}
+    )
+    kv_swap_tokens: int = field(
+        default=AUTOMATIC,
+        metadata={
+            "help": "tokens of preempted requests that host memory keeps; 0 keeps none, "
+            "-1 as many as the KV pool, within an eighth of free memory"
+        },
     )
     max_waiting_requests: int = field(
         default=1024, metadata={"help": "bound of the waiting queue; more get HTTP 429"}

@@ -238,6 +238,7 @@ class StageGroup:
             first_layer_index=layers.start,
             num_layers=len(layers),
             num_blocks=plan.num_blocks,
+            num_host_blocks=plan.num_host_blocks,
             block_tokens=plan.block_tokens,
             dtype=plan.dtype,
             num_threads=plan.threads_per_stage,

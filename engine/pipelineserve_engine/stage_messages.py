@@ -1,7 +1,11 @@
 """Messages between the server process and its stages: typed msgpack, never pickle."""
 
+from collections.abc import Iterable, Iterator
+from struct import Struct
+
 import msgspec
 
+from pipelineserve.scheduler.messages import BlockCopy, CopyDirection
 from pipelineserve_engine.generation import TokenLogprobs
 
 
@@ -62,11 +66,15 @@ class PieceCommand(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run one micro-batch; every stage gets every command, in the same order."""
+    """Run one micro-batch; every stage gets every command, in the same order.
+
+    `copies`, which come first, are packed by `pack_copies`.
+    """
 
     sequence: int
     slot_index: int
     pieces: tuple[PieceCommand, ...]
+    copies: bytes = b""
 
     @property
     def num_tokens(self) -> int:
@@ -74,17 +82,39 @@ class StepCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
         return sum(len(piece.token_ids) for piece in self.pieces)
 
 
+_COPY = Struct("<3i")
+_COPY_DIRECTIONS = (CopyDirection.OUT, CopyDirection.IN)
+
+
+def pack_copies(copies: Iterable[BlockCopy]) -> bytes:
+    """Three little-endian int32 each: direction (0 out, 1 in), device block, host block."""
+    return b"".join(
+        _COPY.pack(_COPY_DIRECTIONS.index(copy.direction), copy.device_block_id, copy.host_block_id)
+        for copy in copies
+    )
+
+
+def unpack_copies(buffer: bytes) -> Iterator[BlockCopy]:
+    """The copies that `pack_copies` was given."""
+    for direction, device_block_id, host_block_id in _COPY.iter_unpack(buffer):
+        yield BlockCopy(_COPY_DIRECTIONS[direction], device_block_id, host_block_id)
+
+
 class StopCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """End the worker after the steps before it."""
 
 
 class ReadyReport(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A stage has loaded its weights and reached its neighbours."""
+    """A stage has loaded its weights and reached its neighbours.
+
+    `copy_s_per_block`: copying one KV block one way to or from the host; 0 without host blocks.
+    """
 
     stage_index: int
     pid: int
     weight_bytes: int
     kv_bytes: int
+    copy_s_per_block: float = 0.0
 
 
 class SampleFailure(msgspec.Struct, frozen=True, array_like=True):

@@ -1,5 +1,6 @@
 """One stage's share of a transformers model: its layers, and embedding or head at the ends."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,13 +9,14 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from pipelineserve.errors import ModelUnavailableError
+from pipelineserve.scheduler.messages import BlockCopy
 from pipelineserve_engine.attention import (
     PAGED_ATTENTION,
     PackedContext,
     PagedKv,
     register,
 )
-from pipelineserve_engine.kv_cache import KvCache
+from pipelineserve_engine.kv_cache import HostPoolShape, KvCache
 from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.weights import WeightFiles
 
@@ -24,7 +26,7 @@ _HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, slots=True)
 class StageShape:
-    """Which part of the model a stage runs, and how large its KV cache is."""
+    """Which part of the model a stage runs, and how large its KV cache and host pool are."""
 
     first_layer_index: int
     num_layers: int
@@ -33,6 +35,7 @@ class StageShape:
     num_kv_positions: int
     dtype: torch.dtype
     device: torch.device
+    host_pool: HostPoolShape | None = None
 
 
 class StageModel:
@@ -71,6 +74,7 @@ class StageModel:
             head_dim=sizes.head_dim,
             dtype=shape.dtype,
             device=shape.device,
+            host_pool=shape.host_pool,
         )
 
     @property
@@ -84,6 +88,14 @@ class StageModel:
     def kv_bytes(self) -> int:
         """Bytes that this stage's KV cache may grow to."""
         return self._cache.num_bytes
+
+    def copy_blocks(self, copies: Iterable[BlockCopy]) -> None:
+        """Copy KV blocks between the cache and the host pool, in their order."""
+        self._cache.copy_blocks(copies)
+
+    def measure_copy_s(self, clock: Callable[[], float]) -> float:
+        """Seconds that one KV block takes one way; before the first step only."""
+        return self._cache.measure_copy_s(clock)
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """First stage only: token ids [tokens] to hidden states [tokens, hidden]."""

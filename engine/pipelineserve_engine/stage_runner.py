@@ -7,7 +7,7 @@ import torch
 
 from pipelineserve_engine.attention import PieceLayout, pack
 from pipelineserve_engine.sampling import Samples, sample
-from pipelineserve_engine.stage_messages import SampleExtras, StepCommand
+from pipelineserve_engine.stage_messages import SampleExtras, StepCommand, unpack_copies
 from pipelineserve_engine.stage_model import StageModel
 
 
@@ -29,7 +29,7 @@ class StageRunner:
 
     @torch.inference_mode()
     def run(self, command: StepCommand, hidden: torch.Tensor | None) -> StageOutput:
-        """Run one micro-batch.
+        """Run one micro-batch: its copies, then its pieces.
 
         Args:
             command: what to run; commands come in order of their sequence.
@@ -38,6 +38,7 @@ class StageRunner:
         Returns:
             Hidden states of every token, or, on the last stage, one token per sampling piece.
         """
+        self._model.copy_blocks(unpack_copies(command.copies))
         shape = self._model.shape
         pieces = command.pieces
         lengths = [len(piece.token_ids) for piece in pieces]

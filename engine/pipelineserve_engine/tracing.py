@@ -14,10 +14,9 @@ from typing import BinaryIO, Self
 import msgspec
 
 from pipelineserve.errors import Fault, InvalidInputError
-from pipelineserve.scheduler.messages import Census, MicroBatch
+from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import RequestRecord
-from pipelineserve.scheduler.tally import Tally
-from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.observation import Levels, Observer
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
 
@@ -247,9 +246,9 @@ class TracedObserver(Observer):
         super().on_ended(record)
         self._recorder.on_ended(record)
 
-    def on_levels(self, census: Census, kv_used_ratio: float, tally: Tally) -> None:
+    def on_levels(self, levels: Levels) -> None:
         """See `Observer.on_levels`; called several times a second, with or without work."""
-        super().on_levels(census, kv_used_ratio, tally)
+        super().on_levels(levels)
         self._recorder.flush_if_due()
 
 

@@ -20,6 +20,7 @@ import torch
 import zmq
 
 from pipelineserve.errors import PipelineServeError
+from pipelineserve_engine.kv_cache import HostPoolShape
 from pipelineserve_engine.stage_messages import (
     FailureReport,
     HeartbeatReport,
@@ -49,6 +50,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         first_layer_index: of this stage.
         num_layers: of this stage.
         num_blocks: KV blocks, the same on every stage.
+        num_host_blocks: host blocks for KV that is swapped out, the same on every stage.
         block_tokens: tokens of one block.
         dtype: torch's name of it, for example float32.
         num_threads: torch's threads in this process.
@@ -66,6 +68,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_layer_index: int
     num_layers: int
     num_blocks: int
+    num_host_blocks: int
     block_tokens: int
     dtype: str
     num_threads: int
@@ -101,6 +104,7 @@ class Worker:
                 pid=os.getpid(),
                 weight_bytes=model.weight_bytes,
                 kv_bytes=model.kv_bytes,
+                copy_s_per_block=model.measure_copy_s(time.monotonic),
             )
         )
         while isinstance(command := self._next_command(), StepCommand):
@@ -136,6 +140,7 @@ class Worker:
             num_kv_positions=self._settings.num_blocks * self._settings.block_tokens,
             dtype=getattr(torch, self._settings.dtype),
             device=torch.device("cpu"),
+            host_pool=HostPoolShape(self._settings.num_host_blocks, self._settings.block_tokens),
         )
 
     def _join(self, hidden_size: int, dtype: torch.dtype) -> Transport:

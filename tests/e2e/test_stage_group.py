@@ -17,6 +17,7 @@ from engine_server import PATIENCE_S, all_have_ended, has_ended
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.partition import LayerPartition
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.preemption import AlwaysSwap
 from pipelineserve.scheduler.messages import Accepted
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
@@ -45,16 +46,23 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         assert list(Path(name).iterdir()) == []
 
 
-def a_plan(folder: Path, layers_per_stage: tuple[int, ...]) -> PipelinePlan:
+def a_plan(
+    folder: Path,
+    layers_per_stage: tuple[int, ...],
+    *,
+    num_blocks: int = NUM_BLOCKS,
+    num_host_blocks: int = 0,
+) -> PipelinePlan:
     return PipelinePlan(
         model_folder=folder,
         partition=LayerPartition(layers_per_stage),
         num_slots=len(layers_per_stage),
-        num_blocks=NUM_BLOCKS,
+        num_blocks=num_blocks,
         block_tokens=BLOCK_TOKENS,
         max_context_tokens=256,
         dtype="float32",
         threads_per_stage=1,
+        num_host_blocks=num_host_blocks,
     )
 
 
@@ -81,13 +89,16 @@ def some_prompts(seed: int) -> dict[str, tuple[int, ...]]:
 
 
 def run(
-    group: StageGroup, core: EngineCore, prompts: Mapping[str, tuple[int, ...]]
+    group: StageGroup,
+    core: EngineCore,
+    prompts: Mapping[str, tuple[int, ...]],
+    num_tokens: int = NUM_TOKENS,
 ) -> tuple[dict[str, list[int]], list[StepReport]]:
     """Bring all prompts to their end; return their tokens and what the stages reported."""
     outputs: defaultdict[str, list[int]] = defaultdict(list)
     steps: list[StepReport] = []
     for name, prompt in prompts.items():
-        assert isinstance(core.submit(GenerationRequest(name, prompt, NUM_TOKENS), 0.0), Accepted)
+        assert isinstance(core.submit(GenerationRequest(name, prompt, num_tokens), 0.0), Accepted)
     while core.scheduler.has_work:
         core.fill_slots(0.0)
         for report in group.receive(1.0):
@@ -125,6 +136,30 @@ def test_tokens_equal_transformers_whatever_the_chunk(
     assert sorted(report.stage_index for report in ready) == list(range(num_stages))
     assert {report.pid for report in ready} == set(pids)
     assert all(map(has_ended, pids))
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 3])
+def test_kv_that_was_on_the_host_meanwhile_gives_the_same_tokens(
+    served_model: ServedModel, num_stages: int
+) -> None:
+    torch.set_num_threads(1)
+    ready: list[ReadyReport] = []
+    plan = a_plan(served_model.folder, PARTITIONS[num_stages], num_blocks=12, num_host_blocks=32)
+    sizes = SchedulerSettings(
+        num_slots=num_stages, max_chunk_tokens=64, num_blocks=12, block_tokens=BLOCK_TOKENS,
+        max_context_tokens=90, num_host_blocks=32,
+    )  # fmt: skip
+    with StageGroup(plan) as group:
+        group.start(ready.append)
+        scheduler = Scheduler(sizes, Static(20), preemption=AlwaysSwap())
+        core = EngineCore(scheduler, group, Observer(Telemetry(CollectorRegistry()), num_stages))
+        prompts = {name: prompt[:38] for name, prompt in some_prompts(5).items()}
+        outputs, _ = run(group, core, prompts, 30)
+    assert all(report.copy_s_per_block > 0.0 for report in ready)
+    assert scheduler.tally.swaps > 0
+    assert outputs == {
+        name: served_model.model.greedy(prompt, 30) for name, prompt in prompts.items()
+    }
 
 
 def assert_each_stage_ran_after_the_one_before(steps: list[StepReport], num_stages: int) -> None:

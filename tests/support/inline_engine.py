@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pipelineserve.partition import LayerPartition
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.preemption import PreemptionPolicy
 from pipelineserve.policy.schedule import Schedule
 from pipelineserve.scheduler.messages import Accepted
 from pipelineserve.scheduler.requests import FinishReason
@@ -22,6 +23,7 @@ from pipelineserve_engine.generation import (
     SamplingParameters,
     TokenLogprobs,
 )
+from pipelineserve_engine.kv_cache import HostPoolShape
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.stage_messages import ReadyReport, StageReport, StepCommand, StepReport
 from pipelineserve_engine.stage_model import StageModel, StageShape
@@ -132,11 +134,13 @@ def an_inline_engine(
     max_context_tokens: int = 512,
     extra_slots: int = 0,
     schedule: Schedule | None = None,
+    num_host_blocks: int = 0,
+    preemption: PreemptionPolicy | None = None,
 ) -> InlineEngine:
     """Load a model from its folder into stages of these sizes."""
     stages = [
         StageRunner(StageModel(folder, shape), BLOCK_TOKENS)
-        for shape in _stage_shapes(LayerPartition(layers_per_stage), num_blocks)
+        for shape in _stage_shapes(LayerPartition(layers_per_stage), num_blocks, num_host_blocks)
     ]
     ticks = count()
     executor = InlineExecutor(stages, lambda: float(next(ticks)))
@@ -146,10 +150,11 @@ def an_inline_engine(
         num_blocks=num_blocks,
         block_tokens=BLOCK_TOKENS,
         max_context_tokens=max_context_tokens,
+        num_host_blocks=num_host_blocks,
     )
     registry = CollectorRegistry()
     core = EngineCore(
-        Scheduler(settings, Static(chunk_tokens), schedule=schedule),
+        Scheduler(settings, Static(chunk_tokens), schedule=schedule, preemption=preemption),
         executor,
         Observer(Telemetry(registry), len(stages)),
         draw_seed=lambda: 7,
@@ -157,7 +162,9 @@ def an_inline_engine(
     return InlineEngine(core, executor, registry)
 
 
-def _stage_shapes(partition: LayerPartition, num_blocks: int) -> list[StageShape]:
+def _stage_shapes(
+    partition: LayerPartition, num_blocks: int, num_host_blocks: int
+) -> list[StageShape]:
     return [
         StageShape(
             first_layer_index=layers.start,
@@ -167,6 +174,7 @@ def _stage_shapes(partition: LayerPartition, num_blocks: int) -> list[StageShape
             num_kv_positions=num_blocks * BLOCK_TOKENS,
             dtype=torch.float32,
             device=torch.device("cpu"),
+            host_pool=HostPoolShape(num_host_blocks, BLOCK_TOKENS),
         )
         for stage_index, layers in enumerate(partition)
     ]

@@ -1,9 +1,9 @@
 """Builders for scheduler tests, valid by default, and a pipeline that checks what it is given.
 
 `Pipeline` carries micro-batches in order, as the stages do. Its `KvMemory` stands in for the keys
-and values: each cell holds a digest of the tokens up to its position, and the next token is a
-function of what is *read* there. A wrong prefix hit, a stale block or an overwritten one therefore
-fails the test.
+and values on device and host: each cell holds a digest of the tokens up to its position, and the
+next token is a function of what is *read* there. A wrong prefix hit, a stale block, an overwritten
+or badly copied one therefore fails the test.
 """
 
 from collections import deque
@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from pipelineserve.policy.assignment import DecodeAssignment
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.ordering import QueueOrder
+from pipelineserve.policy.preemption import UNMEASURED, KvCosts, PreemptionPolicy
 from pipelineserve.policy.schedule import Schedule
 from pipelineserve.policy.views import SchedulerView
 from pipelineserve.scheduler.messages import (
     Accepted,
+    BlockCopy,
+    CopyDirection,
     Emission,
     MicroBatch,
     Piece,
@@ -40,6 +43,7 @@ def make_settings(
     max_context_tokens: int = 256,
     max_waiting_requests: int = 64,
     max_running_requests: int = 64,
+    num_host_blocks: int = 0,
 ) -> SchedulerSettings:
     return SchedulerSettings(
         num_slots=num_slots,
@@ -49,6 +53,7 @@ def make_settings(
         max_context_tokens=max_context_tokens,
         max_waiting_requests=max_waiting_requests,
         max_running_requests=max_running_requests,
+        num_host_blocks=num_host_blocks,
     )
 
 
@@ -189,14 +194,17 @@ class Tracked:
 
 
 class KvMemory:
-    """Cells of KV blocks, written and read in the order of the micro-batches."""
+    """Cells of KV blocks, written, read and copied in the order of the micro-batches."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
         self._cells: dict[tuple[int, int], int] = {}
+        self._host_cells: dict[tuple[int, int], int] = {}
 
     def execute(self, micro_batch: MicroBatch, owners: Sequence[Tracked]) -> StepResult:
-        """Run the pieces; context must be there before any of them writes and still afterwards."""
+        """Copy, then run; context must be there before any piece writes and still afterwards."""
+        for copy in micro_batch.copies:
+            self._copy(copy)
         for piece, owner in zip(micro_batch.pieces, owners, strict=True):
             assert self._read(piece, piece.start) == owner.chains[: piece.start], (
                 f"{piece.request_id} finds another context than its own in {piece.block_ids}"
@@ -212,6 +220,18 @@ class KvMemory:
             if piece.samples:
                 tokens.append(sampled(owner.chains[end - 1]))
         return StepResult(micro_batch.sequence, tuple(tokens))
+
+    def _copy(self, copy: BlockCopy) -> None:
+        device, host = (self._cells, copy.device_block_id), (self._host_cells, copy.host_block_id)
+        match copy.direction:
+            case CopyDirection.OUT:
+                (source, source_id), (target, target_id) = device, host
+            case CopyDirection.IN:
+                (source, source_id), (target, target_id) = host, device
+        for offset in range(self._block_tokens):
+            target.pop((target_id, offset), None)
+            if (source_id, offset) in source:
+                target[target_id, offset] = source[source_id, offset]
 
     def _cell(self, piece: Piece, position: int) -> tuple[int, int]:
         index, offset = divmod(position, self._block_tokens)
@@ -250,9 +270,19 @@ class Pipeline:
         order: QueueOrder | None = None,
         assignment: DecodeAssignment | None = None,
         schedule: Schedule | None = None,
+        preemption: PreemptionPolicy | None = None,
+        costs: KvCosts = UNMEASURED,
     ) -> None:
         self.settings = settings or make_settings()
-        self.scheduler = Scheduler(self.settings, Static(chunk_tokens), order, assignment, schedule)
+        self.scheduler = Scheduler(
+            self.settings,
+            Static(chunk_tokens),
+            order,
+            assignment,
+            schedule,
+            preemption=preemption,
+        )
+        self.costs = costs
         self.now_s = 0.0
         self.flights: deque[Flight] = deque()
         self.launched: list[MicroBatch] = []
@@ -308,7 +338,7 @@ class Pipeline:
     def launch(self, slot_index: int | None = None) -> MicroBatch | None:
         """Compose for a slot (the lowest free one by default), check, and start to execute."""
         slot = self.free_slots[0] if slot_index is None else slot_index
-        micro_batch = self.scheduler.next_micro_batch(slot, self.now_s)
+        micro_batch = self.scheduler.next_micro_batch(slot, self.now_s, self.costs)
         if micro_batch is None:
             return None
         owners = tuple(self.live[piece.request_id] for piece in micro_batch.pieces)
@@ -395,3 +425,9 @@ class Pipeline:
         for piece, owner in zip(micro_batch.pieces, owners, strict=True):
             for block_id in piece.block_ids[piece.start // self.settings.block_tokens :]:
                 assert touched[block_id] == {owner}, f"block {block_id} is written while in flight"
+        read = {
+            b for flight in self.flights for p in flight.micro_batch.pieces for b in p.block_ids
+        }
+        for copy in micro_batch.copies:
+            if copy.direction is CopyDirection.IN:
+                assert copy.device_block_id not in read, f"{copy} writes while in flight"

@@ -13,6 +13,7 @@ def check_running(pipeline: Pipeline) -> None:
     check_census(pipeline)
     check_states(pipeline)
     check_blocks(pipeline.scheduler)
+    check_host_blocks(pipeline.scheduler)
     check_views(pipeline)
 
 
@@ -21,6 +22,7 @@ def check_drained(pipeline: Pipeline) -> None:
     check_running(pipeline)
     pool = pipeline.scheduler.kv.pool
     assert pool.num_free == pool.num_blocks
+    assert pipeline.scheduler.kv.host.num_taken == 0
     assert not pipeline.scheduler.has_work
     for tracked in pipeline.accepted:
         check_end(tracked)
@@ -60,9 +62,7 @@ def check_states(pipeline: Pipeline) -> None:
         assert is_live == (scheduler._live.get(request.request_id) is request)
         is_waiting = request.state is RequestState.WAITING
         assert (request in waiting) == is_waiting
-        assert not is_waiting or not (
-            request.block_ids or request.num_in_flight or request.num_issued
-        )
+        assert not is_waiting or not (request.block_ids or request.num_in_flight)
         is_prefilling = request.state is RequestState.PREFILLING
         assert (scheduler._prefilling.get(request.request_id) is request) == is_prefilling
         is_ready = request.state is RequestState.DECODING and request.num_remaining == 1
@@ -87,6 +87,21 @@ def check_blocks(scheduler: Scheduler) -> None:
         assert pool._digests[block_id] == digest
 
 
+def check_host_blocks(scheduler: Scheduler) -> None:
+    """Each host block is free or owned by one waiting request, which then owns no others."""
+    host = scheduler.kv.host
+    owned = [block_id for r in holders(scheduler) for block_id in r.host_block_ids]
+    assert sorted([*owned, *host._free]) == list(range(host.num_blocks))
+    assert host.num_taken == len(owned)
+    for request in holders(scheduler):
+        if request.state is not RequestState.WAITING:
+            assert request.host_block_ids == []
+            continue
+        assert request.block_ids == []
+        assert len(request.host_block_ids) == scheduler.kv.num_blocks_for(request.num_issued)
+        assert request.num_issued < len(request.token_ids)
+
+
 def check_views(pipeline: Pipeline) -> None:
     """The aggregates that policies see are what a count over all requests gives."""
     scheduler = pipeline.scheduler
@@ -96,7 +111,9 @@ def check_views(pipeline: Pipeline) -> None:
     assert view.num_prefilling == states[RequestState.PREFILLING]
     assert view.num_decoding == states[RequestState.DECODING]
     assert view.num_ready_decodes == len(scheduler._ready)
-    assert view.waiting_tokens == sum(len(request.token_ids) for request in scheduler._waiting)
+    assert view.waiting_tokens == sum(
+        len(request.token_ids) - request.num_issued for request in scheduler._waiting
+    )
 
 
 def check_end(tracked: Tracked) -> None:

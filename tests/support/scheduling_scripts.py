@@ -3,6 +3,13 @@
 from collections.abc import Callable
 from random import Random
 
+from pipelineserve.policy.preemption import (
+    AlwaysRecompute,
+    AlwaysSwap,
+    ByCost,
+    KvCosts,
+    PreemptionPolicy,
+)
 from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
@@ -11,9 +18,19 @@ from scheduling import VOCABULARY, Pipeline, make_request, make_settings
 STEMS = ((0,) * 70, (0, 1) * 35, (0, 1, 2, 3, 3, 2, 1) * 10)
 
 
+PREEMPTIONS: tuple[PreemptionPolicy, ...] = (ByCost(), AlwaysRecompute(), AlwaysSwap())
+# Blocks of more than two tokens are cheaper to copy out and in than to compute again.
+COSTS = KvCosts(recompute_s_per_token=1.0, copy_s_per_block=1.0)
+
+
 def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipeline:
     """Keep more requests waiting than run, end some at any moment; check after every step."""
-    pipeline = Pipeline(draw_settings(random), chunk_tokens=random.randint(1, 64))
+    pipeline = Pipeline(
+        draw_settings(random),
+        chunk_tokens=random.randint(1, 64),
+        preemption=random.choice(PREEMPTIONS),
+        costs=COSTS,
+    )
     for index in range(150):
         pipeline.now_s += random.random()
         if random.random() < 0.6:
@@ -43,6 +60,7 @@ def draw_settings(random: Random) -> SchedulerSettings:
         max_context_tokens=longest,
         max_waiting_requests=random.randint(1, 10),
         max_running_requests=random.choice([2, 5, 20]),
+        num_host_blocks=random.choice([0, 3, 10, 100, 100]),
     )
 
 

@@ -51,11 +51,12 @@ class TinyModel:
 
 def save_tiny_model(
     folder: Path, architecture: Architecture = Architecture.LLAMA, *, is_tied: bool = True,
-    seed: int = 0,
+    seed: int = 0, max_context_tokens: int = MAX_CONTEXT_TOKENS,
 ) -> TinyModel:  # fmt: skip
     """Make a random model, save it, keep it as its own reference."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(_config(architecture, is_tied=is_tied)).eval()
+    config = _config(architecture, is_tied=is_tied, max_context_tokens=max_context_tokens)
+    model = AutoModelForCausalLM.from_config(config).eval()
     # By default the embedding outweighs the layers, and each token only repeats itself.
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -69,7 +70,9 @@ def save_tiny_model(
     return TinyModel(folder, model)
 
 
-def _config(architecture: Architecture, *, is_tied: bool) -> PretrainedConfig:
+def _config(
+    architecture: Architecture, *, is_tied: bool, max_context_tokens: int
+) -> PretrainedConfig:
     sizes = {
         "vocab_size": VOCABULARY_SIZE,
         "hidden_size": 32,
@@ -77,7 +80,7 @@ def _config(architecture: Architecture, *, is_tied: bool) -> PretrainedConfig:
         "num_hidden_layers": NUM_LAYERS,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "max_position_embeddings": MAX_CONTEXT_TOKENS,
+        "max_position_embeddings": max_context_tokens,
         "tie_word_embeddings": is_tied,
         "bos_token_id": None,
         "eos_token_id": None,

@@ -54,3 +54,8 @@ class Reason(Enum):
     TARGETS_CONFLICT = "targets_conflict"
     STAGES_FAILED = "stages_failed"
     RECOVERY_BUDGET_SPENT = "recovery_budget_spent"
+    SWAP_IS_CHEAPER = "swap_is_cheaper"
+    RECOMPUTE_IS_CHEAPER = "recompute_is_cheaper"
+    NO_HOST_BLOCKS = "no_host_blocks"
+    COSTS_NOT_MEASURED = "costs_not_measured"
+    FIXED_PREEMPTION = "fixed_preemption"

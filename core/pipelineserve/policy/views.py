@@ -13,7 +13,8 @@ class SchedulerView:
         num_slots: micro-batches that can be in flight at once.
         max_chunk_tokens: ceiling that buffers were sized for.
         num_waiting: requests in the waiting queue.
-        waiting_tokens: tokens to prefill for them, prefix hits not deducted.
+        waiting_tokens: tokens to prefill for them; KV kept in host memory is deducted, prefix hits
+            are not.
         num_prefilling: requests whose prompt has started and still has pieces to issue.
         num_decoding: requests that wait for their next token, in flight or ready.
         num_ready_decodes: those of them that are in no micro-batch now.

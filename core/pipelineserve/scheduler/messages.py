@@ -30,17 +30,35 @@ class Piece:
     output_index: int
 
 
+class CopyDirection(Enum):
+    """Which way a KV block is copied."""
+
+    OUT = "out"  # device to host
+    IN = "in"  # host to device
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """One KV block between device and host; each stage copies its own layers' part."""
+
+    direction: CopyDirection
+    device_block_id: int
+    host_block_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """What travels through the stages together; executed in the order of `sequence`.
 
-    Decodes come first in `pieces`; no request occurs twice.
+    Decodes come first in `pieces`; no request occurs twice. Every stage executes `copies`, in their
+    order, before it computes; the requests that they serve need not be among the pieces.
     """
 
     sequence: int
     slot_index: int
     pieces: tuple[Piece, ...]
     chunk: ChunkDecision
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

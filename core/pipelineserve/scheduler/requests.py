@@ -78,9 +78,11 @@ class Request:
 
     Attributes:
         token_ids: prompt and output so far.
-        num_issued: how many of them had their KV computed, or will by a micro-batch in flight.
+        num_issued: how many of them had their KV computed, or will by a micro-batch in flight. A
+            waiting request's are those whose KV lies in its host blocks.
         num_in_flight: micro-batches in flight that carry one of its pieces.
-        block_ids: KV blocks it references, in order of position.
+        block_ids: KV blocks it references, in order of position; none while it waits.
+        host_block_ids: host blocks with its KV, in order of position; only while it waits.
         block_digests: digest of each full block of `token_ids`, computed as they are needed.
         num_published: leading blocks that were offered to the prefix cache.
     """
@@ -94,6 +96,7 @@ class Request:
     num_issued: int = 0
     num_in_flight: int = 0
     block_ids: list[int] = field(default_factory=list)
+    host_block_ids: list[int] = field(default_factory=list)
     block_digests: list[bytes] = field(default_factory=list)
     num_published: int = 0
     num_cached: int = 0

@@ -9,6 +9,7 @@ Invariants (tests/unit/core/scheduler holds them against random scripts):
 2. A micro-batch never has more tokens than its chunk, nor a request twice.
 3. A KV block is released only when no micro-batch in flight touches it.
 4. While a request is live, a slot is in flight or composing a slot gives a micro-batch.
+5. A host block is free or owned by one waiting request; no request owns blocks on both sides.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from pipelineserve.policy.assignment import DecodeAssignment, OnePool
 from pipelineserve.policy.chunking import ChunkDecision, ChunkPolicy
 from pipelineserve.policy.ordering import Arrival, QueueOrder
+from pipelineserve.policy.preemption import UNMEASURED, ByCost, KvCosts, PreemptionPolicy
 from pipelineserve.policy.schedule import Continuous, Schedule, SlotsView
 from pipelineserve.policy.views import SchedulerView
 from pipelineserve.scheduler.admission import rejection_of
@@ -30,6 +32,7 @@ from pipelineserve.scheduler.messages import (
     Rejected,
     StepResult,
 )
+from pipelineserve.scheduler.preemption import Preemptor, most_junior
 from pipelineserve.scheduler.requests import (
     FinishReason,
     NewRequest,
@@ -52,13 +55,16 @@ class Scheduler:
         order: QueueOrder | None = None,
         assignment: DecodeAssignment | None = None,
         schedule: Schedule | None = None,
+        *,
+        preemption: PreemptionPolicy | None = None,
     ) -> None:
         self.settings = settings
         self.chunk_policy = chunk_policy
         self.assignment = assignment or OnePool()
         self.schedule = schedule or Continuous()
         self.tally = Tally()
-        self.kv = KvLedger(settings.num_blocks, settings.block_tokens)
+        self.kv = self._empty_kv()
+        self._preemptor = Preemptor(preemption or ByCost())
         self._fairness = FairnessLedger()
         self._waiting = WaitingQueue(order or Arrival(), self._fairness)
         self._live: dict[str, Request] = {}
@@ -122,29 +128,43 @@ class Scheduler:
             self._end(request, FinishReason.ERROR, now_s) for request in list(self._live.values())
         ]
         self._in_flight.clear()
-        self.kv = KvLedger(self.settings.num_blocks, self.settings.block_tokens)
+        self.kv = self._empty_kv()
         return records
 
     def recall_all(self) -> int:
         """Send every running request back to the queue because all KV is lost; return how many.
 
-        What is in flight never comes back. Each request goes on from the tokens that it has.
+        What is in flight never comes back. Each request goes on from the tokens that it has. Host
+        memory is the stages' own, so what was kept there is lost as well.
         """
+        for swapped in [request for request in self._waiting if request.host_block_ids]:
+            self._waiting.remove(swapped)
+            swapped.host_block_ids = []
+            swapped.num_issued = 0
+            self._waiting.push(swapped)
         recalled = list(self._running())
         for request in recalled:
             request.block_ids = []
             request.num_published = 0
             request.num_in_flight = 0
+            request.num_issued = 0
             self._requeue(request)
         self._in_flight.clear()
-        self.kv = KvLedger(self.settings.num_blocks, self.settings.block_tokens)
+        self.kv = self._empty_kv()
         self.tally.recalls += len(recalled)
         return len(recalled)
 
     # Micro-batches out and back
 
-    def next_micro_batch(self, slot_index: int, now_s: float) -> MicroBatch | None:
+    def next_micro_batch(
+        self, slot_index: int, now_s: float, costs: KvCosts = UNMEASURED
+    ) -> MicroBatch | None:
         """Compose the next micro-batch for an empty slot; None when there is nothing to run now.
+
+        Args:
+            slot_index: the slot to fill.
+            now_s: the caller's time.
+            costs: what recomputing and copying KV take, as far as the caller has measured it.
 
         Raises:
             ValueError: the slot does not exist or is in flight.
@@ -155,6 +175,7 @@ class Scheduler:
             )
         if not self._may_fill():
             return None
+        self._preemptor.costs = costs
         view = self.view(slot_index, now_s)
         chunk = self.chunk_policy.decide(view)
         max_decodes = min(self.assignment.decide(view).max_decodes, chunk.chunk_tokens)
@@ -164,7 +185,7 @@ class Scheduler:
         for _ in range(len(self._live)):
             if pieces or not self._is_stuck():
                 break
-            self._preempt(self._most_junior(self._running()))
+            self._preempt(most_junior(self._running()))
             pieces = self._compose(max_decodes, chunk, now_s)
         if not pieces:
             return None
@@ -285,7 +306,7 @@ class Scheduler:
     def _make_room(self, request: Request) -> bool:
         """Give a decode the block it needs; preempt those below it, never those above."""
         while not self.kv.grow(request, len(request.token_ids)):
-            victim = self._most_junior(r for r in self._running() if r.num_in_flight == 0)
+            victim = most_junior(r for r in self._running() if r.num_in_flight == 0)
             if victim is request:
                 return False
             self._preempt(victim)
@@ -305,7 +326,7 @@ class Scheduler:
 
     def _start(self, request: Request, now_s: float) -> None:
         self._waiting.remove(request)
-        request.num_issued = self.kv.take_prefix(request)
+        request.num_issued = self.kv.start(request)
         request.state = RequestState.PREFILLING
         if request.first_issue_s is None:
             request.first_issue_s = now_s
@@ -342,6 +363,7 @@ class Scheduler:
             slot_index=slot_index,
             pieces=tuple(piece for piece, _ in pieces),
             chunk=chunk,
+            copies=self.kv.take_copies(),
         )
         self._next_sequence += 1
         self._num_sent += 1
@@ -350,6 +372,10 @@ class Scheduler:
         for _, request in pieces:
             self.kv.publish(request)
         return micro_batch
+
+    def _empty_kv(self) -> KvLedger:
+        sizes = self.settings
+        return KvLedger(sizes.num_blocks, sizes.block_tokens, sizes.num_host_blocks)
 
     def _may_fill(self) -> bool:
         if not self._in_flight:
@@ -366,24 +392,20 @@ class Scheduler:
     def _running(self) -> Iterable[Request]:
         return (r for r in self._live.values() if r.state is not RequestState.WAITING)
 
-    def _most_junior(self, requests: Iterable[Request]) -> Request:
-        return max(requests, key=lambda request: request.seniority)
-
     def _is_stuck(self) -> bool:
         """Whether running requests hold all blocks and none can go on, with nothing to wait for."""
         return not self._in_flight and len(self._live) > len(self._waiting)
 
     def _preempt(self, request: Request) -> None:
-        """Send a request that is not in flight back to the queue; its KV is computed anew."""
-        self.kv.release(request)
+        """Send a request that is not in flight back to the queue, with its KV kept or not."""
+        decision = self._preemptor.take_blocks(request, self.kv)
         self._requeue(request)
-        self.tally.preemptions += 1
+        self.tally.preemption_decisions[decision] += 1
 
     def _requeue(self, request: Request) -> None:
-        """Put a running request that holds no blocks any more into its old place of the queue."""
+        """Put a running request that holds no device blocks into its old place of the queue."""
         self._prefilling.pop(request.request_id, None)
         self._ready.pop(request.request_id, None)
-        request.num_issued = 0
         request.num_requeues += 1
         self._num_decoding -= request.state is RequestState.DECODING
         request.state = RequestState.WAITING

@@ -15,9 +15,10 @@ class SchedulerSettings:
         max_context_tokens: prompt and output of one request together.
         max_waiting_requests: bound of the waiting queue; preempted requests do not count.
         max_running_requests: requests that may hold KV at once.
+        num_host_blocks: blocks of host memory for the KV of preempted requests; 0 for none.
 
     Raises:
-        ValueError: a size is below 1.
+        ValueError: a size is below 1, or that of the host pool below 0.
     """
 
     num_slots: int
@@ -27,11 +28,13 @@ class SchedulerSettings:
     max_context_tokens: int
     max_waiting_requests: int = 1024
     max_running_requests: int = 256
+    num_host_blocks: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            least = 0 if name == "num_host_blocks" else 1
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
 
     @property
     def max_request_tokens(self) -> int:

@@ -1,7 +1,9 @@
 """Counts that only rise; with the live requests they make the census."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
+from pipelineserve.policy.preemption import Preemption, PreemptionDecision
 from pipelineserve.scheduler.requests import FinishReason
 
 
@@ -14,11 +16,25 @@ class Tally:
     finished: int = 0
     cancelled: int = 0
     failed: int = 0
-    preemptions: int = 0
     recalls: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    preemption_decisions: Counter[PreemptionDecision] = field(default_factory=Counter)
+
+    @property
+    def preemptions(self) -> int:
+        """Requests sent back to the queue for want of KV blocks, however."""
+        return self.preemption_decisions.total()
+
+    @property
+    def swaps(self) -> int:
+        """Those of them whose KV was kept in host memory."""
+        return sum(
+            number
+            for decision, number in self.preemption_decisions.items()
+            if decision.preemption is Preemption.SWAP
+        )
 
     def count_end(self, finish: FinishReason) -> None:
         """Count a request that ended."""

@@ -52,7 +52,8 @@ class WaitingQueue:
 
     Attributes:
         num_new: those of them that have never run.
-        num_tokens: tokens of all of them.
+        num_tokens: tokens that all of them still have to compute. What is kept in host memory is
+            not among them; it must not change while a request waits.
     """
 
     def __init__(self, order: QueueOrder, fairness: FairnessLedger) -> None:
@@ -74,7 +75,7 @@ class WaitingQueue:
 
     def push(self, request: Request) -> None:
         """Put a new or preempted request into its place."""
-        remaining = len(request.token_ids)
+        remaining = request.num_remaining
         view = WaitingRequestView(arrival_s=request.arrival_s, remaining_tokens=remaining)
         position = self._order.decide(view).position
         clients = self._classes.setdefault(request.new.priority, {})
@@ -107,4 +108,4 @@ class WaitingQueue:
             del self._classes[request.new.priority]
         self._num_requests -= 1
         self.num_new -= request.num_requeues == 0
-        self.num_tokens -= len(request.token_ids)
+        self.num_tokens -= request.num_remaining

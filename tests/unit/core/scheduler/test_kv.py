@@ -1,11 +1,15 @@
 """Blocks of one request: growing, sharing a prefix, giving back."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelineserve.scheduler.kv import KvLedger
+from pipelineserve.scheduler.messages import CopyDirection
 from pipelineserve.scheduler.requests import Request
 from scheduling import make_live_request, make_prompt
+
+OUT, IN = CopyDirection.OUT, CopyDirection.IN
 
 
 def computed(ledger: KvLedger, request: Request, num_tokens: int | None = None) -> Request:
@@ -94,6 +98,76 @@ def test_release_gives_back_what_was_taken_and_a_second_one_nothing() -> None:
     ledger.release(request)
     assert ledger.pool.num_free == 8
     assert request.num_published == 0
+
+
+def swapped(ledger: KvLedger, request: Request, num_tokens: int) -> Request:
+    """The request after its first tokens were issued and then moved to the host."""
+    ledger.swap_out(computed(ledger, request, num_tokens))
+    return request
+
+
+def evict_all(ledger: KvLedger) -> None:
+    """Let somebody else use every free block, so that the prefix cache forgets them."""
+    other = make_live_request("other", ledger.pool.num_free * ledger.block_tokens)
+    assert ledger.grow(other, len(other.token_ids))
+    ledger.release(other)
+
+
+def directions(ledger: KvLedger) -> list[CopyDirection]:
+    return [copy.direction for copy in ledger.take_copies()]
+
+
+def test_copies_are_handed_over_once_in_the_order_in_which_they_were_decided() -> None:
+    ledger = KvLedger(num_blocks=3, block_tokens=2, num_host_blocks=8)
+    request = swapped(ledger, make_live_request(prompt=6), 5)
+    evict_all(ledger)
+    assert ledger.start(request) == 5
+    ledger.swap_out(request)
+    assert directions(ledger) == [OUT] * 3 + [IN] * 3 + [OUT] * 3
+    assert directions(ledger) == []
+
+
+def test_blocks_copied_in_take_the_content_of_their_own_positions() -> None:
+    ledger = KvLedger(num_blocks=3, block_tokens=2, num_host_blocks=8)
+    request = make_live_request(prompt=6)
+    swapped(ledger, request, 5)
+    kept = list(request.host_block_ids)
+    evict_all(ledger)
+    ledger.take_copies()
+    ledger.start(request)
+    copies = [(c.device_block_id, c.host_block_id) for c in ledger.take_copies()]
+    assert copies == list(zip(request.block_ids, kept, strict=True))
+    assert request.host_block_ids == []
+    assert ledger.host.num_taken == 0
+
+
+def test_what_another_has_computed_meanwhile_is_taken_beyond_what_was_kept() -> None:
+    ledger = KvLedger(num_blocks=9, block_tokens=4, num_host_blocks=8)
+    request = swapped(ledger, make_live_request("a", make_prompt(14)), 6)
+    computed(ledger, make_live_request("b", make_prompt(14)))
+    ledger.take_copies()
+    assert ledger.start(request) == 12
+    assert directions(ledger) == []
+    assert ledger.host.num_taken == 0
+
+
+def test_only_what_the_prefix_cache_lacks_is_copied_in() -> None:
+    ledger = KvLedger(num_blocks=9, block_tokens=4, num_host_blocks=8)
+    request = swapped(ledger, make_live_request("a", make_prompt(14)), 11)
+    last_kept = request.host_block_ids[-1]
+    ledger.take_copies()
+    assert ledger.start(request) == 11
+    [copy] = ledger.take_copies()
+    assert (copy.direction, copy.device_block_id) == (IN, request.block_ids[-1])
+    assert copy.host_block_id == last_kept
+
+
+def test_too_few_free_blocks_to_copy_in_are_named() -> None:
+    ledger = KvLedger(num_blocks=3, block_tokens=2, num_host_blocks=8)
+    request = swapped(ledger, make_live_request(prompt=6), 5)
+    assert ledger.grow(make_live_request("other", 6), 6)
+    with pytest.raises(IndexError, match="too few KV blocks are free to copy r in"):
+        ledger.start(request)
 
 
 @given(

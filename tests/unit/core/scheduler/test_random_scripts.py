@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from random import Random
 
 from hypothesis import settings
@@ -10,11 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.preemption import UNMEASURED, KvCosts, PreemptionPolicy
+from pipelineserve.policy.reasons import Reason
+from pipelineserve.scheduler.messages import CopyDirection
 from pipelineserve.scheduler.requests import NewRequest, RequestRecord
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
 from scheduling_invariants import check_drained, check_running
-from scheduling_scripts import STEMS, run_dense_script
+from scheduling_scripts import COSTS, PREEMPTIONS, STEMS, run_dense_script
 
 SETTINGS = st.builds(
     make_settings,
@@ -25,6 +27,14 @@ SETTINGS = st.builds(
     max_context_tokens=st.integers(2, 64),
     max_waiting_requests=st.integers(1, 8),
     max_running_requests=st.integers(1, 8),
+    num_host_blocks=st.integers(0, 24),
+)
+REACHED = ("preemptions", "swaps", "cached_tokens", "rejected", "cancelled", "failed", "finished")
+PREEMPTION_REASONS = (
+    Reason.SWAP_IS_CHEAPER,
+    Reason.RECOMPUTE_IS_CHEAPER,
+    Reason.NO_HOST_BLOCKS,
+    Reason.FIXED_PREEMPTION,
 )
 EndEarly = Callable[[Pipeline, str], RequestRecord | None]
 REQUEST_IDS = st.sampled_from([f"request-{index}" for index in range(12)])
@@ -51,10 +61,23 @@ REQUESTS = st.builds(
 class SchedulerLife(RuleBasedStateMachine):
     """Arrivals, ends at any moment, completions in the pipeline's order, lost executors."""
 
-    @initialize(settings=SETTINGS, chunk_tokens=st.integers(1, 64))
-    def start(self, settings: SchedulerSettings, chunk_tokens: int) -> None:
+    @initialize(
+        settings=SETTINGS,
+        chunk_tokens=st.integers(1, 64),
+        preemption=st.sampled_from(PREEMPTIONS),
+        costs=st.sampled_from([UNMEASURED, COSTS]),
+    )
+    def start(
+        self,
+        settings: SchedulerSettings,
+        chunk_tokens: int,
+        preemption: PreemptionPolicy,
+        costs: KvCosts,
+    ) -> None:
         """Draw the sizes."""
-        self.pipeline = Pipeline(settings, chunk_tokens=chunk_tokens)
+        self.pipeline = Pipeline(
+            settings, chunk_tokens=chunk_tokens, preemption=preemption, costs=costs
+        )
 
     @rule(new=REQUESTS)
     def submit(self, new: NewRequest) -> None:
@@ -152,10 +175,16 @@ TestSchedulerLife = SchedulerLife.TestCase
 
 def test_dense_scripts_reach_what_they_are_for() -> None:
     """Hypothesis likes short scripts; these are long, and show that they reach the rare cases."""
-    reached: Counter[str] = Counter()
-    for seed in range(settings().max_examples):
+    reached: Counter[str | CopyDirection | Reason] = Counter()
+    for seed in range(3 * settings().max_examples):
         pipeline = run_dense_script(Random(seed), check_running)
         check_drained(pipeline)
-        reached.update(asdict(pipeline.scheduler.tally))
-    for what in ("preemptions", "cached_tokens", "rejected", "cancelled", "failed", "finished"):
+        copies = [copy for launched in pipeline.launched for copy in launched.copies]
+        reached.update(copy.direction for copy in copies)
+        tally = pipeline.scheduler.tally
+        reached.update({what: getattr(tally, what) for what in REACHED})
+        reached.update(d.reason for d in tally.preemption_decisions.elements())
+    for what in (*REACHED, *CopyDirection):
         assert reached[what] > 50, what
+    for reason in PREEMPTION_REASONS:
+        assert reached[reason] > 10, reason

@@ -6,10 +6,16 @@ from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import make_settings
 
 
-@pytest.mark.parametrize("name", SchedulerSettings.__slots__)
+@pytest.mark.parametrize("name", set(SchedulerSettings.__slots__) - {"num_host_blocks"})
 def test_names_the_size_that_is_below_one(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
         make_settings(**{name: 0})
+
+
+def test_there_may_be_no_host_block_but_not_less() -> None:
+    assert make_settings(num_host_blocks=0).num_host_blocks == 0
+    with pytest.raises(ValueError, match="num_host_blocks: expected at least 0, got -1"):
+        make_settings(num_host_blocks=-1)
 
 
 def test_a_request_may_fill_the_context_where_the_pool_is_larger() -> None:

@@ -7,14 +7,21 @@ from prometheus_client import CollectorRegistry
 
 from pipelineserve import metrics
 from pipelineserve.policy.chunking import ChunkDecision
+from pipelineserve.policy.preemption import Preemption, PreemptionDecision
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import Census, MicroBatch, Piece
 from pipelineserve.scheduler.tally import Tally
-from pipelineserve_engine.observation import BusyMeter, Observer
+from pipelineserve_engine.observation import BusyMeter, Levels, Observer
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
 
-NOBODY = Census(0, 0, 0, 0, 0, 0, 0)
+SWAPPED = PreemptionDecision(Preemption.SWAP, Reason.SWAP_IS_CHEAPER)
+RECOMPUTED = PreemptionDecision(Preemption.RECOMPUTE, Reason.NO_HOST_BLOCKS)
+
+
+def levels(tally: Tally | None = None) -> Levels:
+    """An idle scheduler's."""
+    return Levels(Census(0, 0, 0, 0, 0, 0, 0), 0.0, 0, tally or Tally())
 
 
 def a_micro_batch(num_tokens: int = 8) -> MicroBatch:
@@ -130,7 +137,7 @@ def test_steps_are_measured_by_stage() -> None:
     observed.observer.on_step(a_step(0, 10.5, 11.0))
     observed.observer.on_step(a_step(1, 11.0, 12.0))
     observed.observer.on_completed(12.0, num_in_flight=0)
-    observed.observer.on_levels(NOBODY, 0.0, Tally())
+    observed.observer.on_levels(levels())
     assert observed.value("pipelineserve_step_time_seconds_sum", stage="0") == 0.5
     assert observed.value("pipelineserve_step_time_seconds_sum", stage="1") == 1.0
     assert observed.value(metrics.STAGE_BUSY.name, stage="1") == 1.0
@@ -143,20 +150,27 @@ def test_steps_are_measured_by_stage() -> None:
 
 def test_levels_are_what_they_are_now() -> None:
     observed = Observed()
-    observed.observer.on_levels(Census(9, 1, 3, 2, 1, 1, 1), 0.25, Tally())
+    observed.observer.on_levels(
+        Levels(Census(9, 1, 3, 2, 1, 1, 1), 0.25, num_swapped_blocks=7, tally=Tally())
+    )
     assert observed.value(metrics.REQUESTS_WAITING.name) == 3
     assert observed.value(metrics.REQUESTS_RUNNING.name) == 2
     assert observed.value(metrics.KV_USED.name) == 0.25
+    assert observed.value(metrics.KV_SWAPPED.name) == 7
 
 
 def test_totals_of_the_scheduler_are_counted_by_their_rise() -> None:
     observed = Observed()
-    tally = Tally(preemptions=2, cached_tokens=16)
-    observed.observer.on_levels(NOBODY, 0.0, tally)
-    observed.observer.on_levels(NOBODY, 0.0, tally)
-    tally.preemptions += 1
-    observed.observer.on_levels(NOBODY, 0.0, tally)
-    assert observed.value(metrics.PREEMPTIONS.name) == 3
+    tally = Tally(cached_tokens=16)
+    tally.preemption_decisions[SWAPPED] += 2
+    observed.observer.on_levels(levels(tally))
+    observed.observer.on_levels(levels(tally))
+    tally.preemption_decisions[SWAPPED] += 1
+    tally.preemption_decisions[RECOMPUTED] += 5
+    observed.observer.on_levels(levels(tally))
+    preemptions = metrics.PREEMPTIONS.name
+    assert observed.value(preemptions, kind="swap", reason="swap_is_cheaper") == 3
+    assert observed.value(preemptions, kind="recompute", reason="no_host_blocks") == 5
     assert observed.value(metrics.CACHED_TOKENS.name) == 16
 
 

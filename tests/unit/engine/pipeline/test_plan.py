@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def a_shape(*, num_layers: int = 6, max_context_tokens: int = 1024) -> ModelShap
         intermediate_size=128,
         num_heads=4,
         max_context_tokens=max_context_tokens,
+        has_tied_head=True,
     )
 
 
@@ -36,11 +38,14 @@ def a_plan(
     dtype: str = "float32",
     max_context_tokens: int = 0,
     kv_tokens: int = 0,
+    kv_swap_tokens: int = -1,
     block_tokens: int = 16,
     threads_per_stage: int = 0,
     num_cores: int = 8,
-    free_memory_bytes: int = 1024 * MIB,
+    free_bytes: int = 1024 * MIB,
+    model_context_tokens: int = 1024,
 ) -> PipelinePlan:
+    """`free_bytes` is what the weights leave."""
     settings = EngineSettings(
         model_folder=Path("model"),
         served_name="m",
@@ -49,10 +54,13 @@ def a_plan(
         dtype=dtype,
         max_context_tokens=max_context_tokens,
         kv_tokens=kv_tokens,
+        kv_swap_tokens=kv_swap_tokens,
         block_tokens=block_tokens,
         threads_per_stage=threads_per_stage,
     )
-    return make_plan(settings, a_shape(), Machine(num_cores, free_memory_bytes))
+    shape = a_shape(max_context_tokens=model_context_tokens)
+    weight_bytes = shape.weight_bytes(stages, getattr(torch, dtype))
+    return make_plan(settings, shape, Machine(num_cores, weight_bytes + free_bytes))
 
 
 def test_a_given_partition_is_taken_as_it_is() -> None:
@@ -114,23 +122,64 @@ def test_the_pool_holds_sixteen_contexts_where_memory_allows() -> None:
 
 
 def test_the_pool_takes_a_quarter_of_free_memory_where_it_does_not() -> None:
-    plan = a_plan(free_memory_bytes=4 * 1600 * BYTES_PER_TOKEN)
+    plan = a_plan(free_bytes=4 * 1600 * BYTES_PER_TOKEN)
     assert plan.num_blocks == 1600 // 16
 
 
 def test_smaller_numbers_take_half_the_memory() -> None:
     free = 4 * 1600 * BYTES_PER_TOKEN
-    assert a_plan(free_memory_bytes=free, dtype="bfloat16").num_blocks == 3200 // 16
+    assert a_plan(free_bytes=free, dtype="bfloat16").num_blocks == 3200 // 16
 
 
 def test_a_pool_that_was_asked_for_is_not_cut_to_a_quarter() -> None:
-    plan = a_plan(kv_tokens=1600, free_memory_bytes=1600 * BYTES_PER_TOKEN)
+    plan = a_plan(kv_tokens=1600, free_bytes=1600 * BYTES_PER_TOKEN)
     assert plan.num_blocks == 100
+
+
+def test_one_full_context_may_take_half_the_memory() -> None:
+    free = 2 * 1024 * BYTES_PER_TOKEN
+    assert a_plan(free_bytes=free).num_blocks == 1024 // 16
+    assert a_plan(free_bytes=free, model_context_tokens=4096).num_blocks == 1024 // 16
+
+
+def test_the_host_pool_is_as_large_as_the_pool_where_memory_allows() -> None:
+    plan = a_plan(max_context_tokens=256)
+    assert plan.num_host_blocks == plan.num_blocks
+
+
+def test_the_host_pool_takes_an_eighth_of_free_memory_where_it_does_not() -> None:
+    assert a_plan(free_bytes=8 * 800 * BYTES_PER_TOKEN).num_host_blocks == 800 // 16
+
+
+def test_the_host_pool_takes_what_a_pool_that_was_asked_for_leaves() -> None:
+    plan = a_plan(kv_tokens=1600, free_bytes=1632 * BYTES_PER_TOKEN)
+    assert (plan.num_blocks, plan.num_host_blocks) == (100, 2)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(0, 0), (480, 30)])
+def test_a_host_pool_that_was_asked_for_is_taken_as_it_is(asked: int, expected: int) -> None:
+    assert a_plan(kv_swap_tokens=asked).num_host_blocks == expected
+
+
+def test_names_the_field_when_the_host_pool_does_not_fit_beside_the_pool() -> None:
+    message = "kv_swap_tokens: 1000 tokens take 1 MiB, but 0 MiB are free; lower it"
+    with pytest.raises(InvalidInputError, match=message):
+        a_plan(kv_tokens=1600, kv_swap_tokens=1000, free_bytes=1700 * BYTES_PER_TOKEN)
+
+
+def test_names_the_model_when_its_weights_alone_take_more_than_is_free() -> None:
+    with pytest.raises(InvalidInputError, match="model_folder: the weights take 2 MiB in float32"):
+        a_plan(free_bytes=-1)
+
+
+def test_names_the_field_when_nothing_is_left_for_a_single_block() -> None:
+    with pytest.raises(InvalidInputError, match="kv_tokens: 16 tokens take 0 MiB, but 0 MiB are"):
+        a_plan(free_bytes=15 * BYTES_PER_TOKEN)
 
 
 def test_names_the_field_when_a_pool_takes_more_than_is_free() -> None:
     with pytest.raises(InvalidInputError) as refused:
-        a_plan(kv_tokens=1 << 20, free_memory_bytes=1024 * MIB)
+        a_plan(kv_tokens=1 << 20, free_bytes=1024 * MIB)
     assert "kv_tokens: 1048576 tokens take 1536 MiB, but 1024 MiB are free; lower it" in str(
         refused.value
     )
@@ -138,24 +187,50 @@ def test_names_the_field_when_a_pool_takes_more_than_is_free() -> None:
 
 @given(
     kv_tokens=st.integers(0, 100_000),
+    kv_swap_tokens=st.integers(-1, 100_000),
     block_tokens=st.integers(1, 64),
-    free_memory_bytes=st.integers(100_000 * BYTES_PER_TOKEN, 1 << 34),
+    free_bytes=st.integers(200_000 * BYTES_PER_TOKEN, 1 << 34),
     stages=st.integers(1, 6),
 )
 def test_any_plan_has_all_layers_and_a_pool_within_memory(
-    kv_tokens: int, block_tokens: int, free_memory_bytes: int, stages: int
+    kv_tokens: int, kv_swap_tokens: int, block_tokens: int, free_bytes: int, stages: int
 ) -> None:
     plan = a_plan(
         kv_tokens=kv_tokens,
+        kv_swap_tokens=kv_swap_tokens,
         block_tokens=block_tokens,
-        free_memory_bytes=free_memory_bytes,
+        free_bytes=free_bytes,
         stages=stages,
     )
     assert plan.partition.num_layers == 6
     assert plan.num_blocks >= 1
-    assert plan.num_blocks * block_tokens * BYTES_PER_TOKEN <= free_memory_bytes
+    num_tokens = (plan.num_blocks + plan.num_host_blocks) * block_tokens
+    assert num_tokens * BYTES_PER_TOKEN <= free_bytes
     if kv_tokens >= block_tokens:
         assert kv_tokens - block_tokens < plan.num_blocks * block_tokens <= kv_tokens
+
+
+# SmolLM2-135M's own sizes.
+SMOLLM2 = ModelShape(
+    num_layers=30,
+    hidden_size=576,
+    num_kv_heads=3,
+    head_dim=64,
+    vocabulary_size=49152,
+    intermediate_size=1536,
+    num_heads=9,
+    max_context_tokens=8192,
+    has_tied_head=True,
+)
+
+
+@pytest.mark.parametrize(("free_mib", "is_whole"), [(2048, True), (1600, True), (1200, False)])
+def test_smollm2_gets_its_full_context_where_memory_allows(free_mib: int, is_whole: bool) -> None:
+    """626 MiB of weights in two stages; a full context takes 360 MiB, at most half of the rest."""
+    settings = EngineSettings(model_folder=Path("model"), served_name="m", stages=2)
+    plan = make_plan(settings, SMOLLM2, Machine(2, free_mib * MIB))
+    assert plan.max_context_tokens == 8192
+    assert (plan.num_blocks * plan.block_tokens >= 8192) is is_whole
 
 
 def test_this_machine_has_cores_and_memory() -> None:
