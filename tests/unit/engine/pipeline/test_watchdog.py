@@ -25,7 +25,7 @@ def test_a_stage_that_was_never_heard_is_still_starting(watchdog: Watchdog) -> N
 
 def test_heartbeats_alone_do_not_hide_a_stall(watchdog: Watchdog) -> None:
     watchdog.start_step(0.0)
-    watchdog.end_step(10.0, is_last_stage=False)
+    watchdog.end_step(0, 0, 10.0)
     for now_s in range(70):
         watchdog.hear(0, float(now_s))
         watchdog.hear(1, float(now_s))
@@ -38,13 +38,13 @@ def test_heartbeats_alone_do_not_hide_a_stall(watchdog: Watchdog) -> None:
 def test_a_step_of_any_stage_is_progress(watchdog: Watchdog) -> None:
     watchdog.start_step(0.0)
     watchdog.start_step(1.0)
-    watchdog.end_step(50.0, is_last_stage=False)
+    watchdog.end_step(0, 0, 50.0)
     assert watchdog.fault(100.0) is None
 
 
 def test_time_without_work_is_no_stall(watchdog: Watchdog) -> None:
     watchdog.start_step(0.0)
-    watchdog.end_step(1.0, is_last_stage=True)
+    watchdog.end_step(1, 0, 1.0)
     assert watchdog.fault(1000.0) is None
     watchdog.start_step(1000.0)
     assert watchdog.fault(1030.0) is None
