@@ -7,7 +7,7 @@ from pipelineserve_engine.watchdog import Patience, Watchdog
 
 @pytest.fixture
 def watchdog() -> Watchdog:
-    return Watchdog(2, Patience(silence_s=5.0, stall_s=60.0))
+    return Watchdog(2, Patience(silence_s=5.0, stall_s=60.0, start_s=90.0))
 
 
 def test_a_stage_that_was_heard_and_falls_silent_is_named(watchdog: Watchdog) -> None:
@@ -18,9 +18,14 @@ def test_a_stage_that_was_heard_and_falls_silent_is_named(watchdog: Watchdog) ->
     assert watchdog.fault(16.5) == "stage 1 was silent for 6.5 s"
 
 
-def test_a_stage_that_was_never_heard_is_still_starting(watchdog: Watchdog) -> None:
-    watchdog.hear(0, 100.0)
-    assert watchdog.fault(101.0) is None
+def test_a_stage_that_was_never_heard_is_still_starting_for_a_while(watchdog: Watchdog) -> None:
+    watchdog.start(100.0)
+    watchdog.hear(0, 190.0)
+    assert watchdog.fault(190.0) is None
+    watchdog.hear(0, 191.0)
+    assert watchdog.fault(191.0) == "stage 1 gave no sign of life since it was started"
+    watchdog.hear(1, 192.0)
+    assert watchdog.fault(192.0) is None
 
 
 def test_heartbeats_alone_do_not_hide_a_stall(watchdog: Watchdog) -> None:
@@ -48,3 +53,16 @@ def test_time_without_work_is_no_stall(watchdog: Watchdog) -> None:
     assert watchdog.fault(1000.0) is None
     watchdog.start_step(1000.0)
     assert watchdog.fault(1030.0) is None
+
+
+def test_its_state_says_of_each_stage_when_it_was_heard_and_what_it_ended(
+    watchdog: Watchdog,
+) -> None:
+    watchdog.start_step(0.0)
+    watchdog.start_step(0.0)
+    watchdog.hear(0, 3.0)
+    watchdog.end_step(0, 7, 3.0)
+    assert watchdog.state(5.5) == (
+        "2 micro-batches in flight; stage 0: heard 2.5 s ago, last ended step 7; "
+        "stage 1: never heard, ended no step"
+    )
