@@ -315,7 +315,7 @@ async def test_leaving_before_the_first_token_is_noticed_while_its_work_is_in_fl
     try:
         async with client_of(server) as api:
             _, writer = await api.connect()
-            writer.write(long_chat(f"{stream} unlike " * 200, stream=stream))
+            writer.write(long_chat(f"{stream}: " + "unlike " * 200, stream=stream))
             await reach(server, metrics.REQUESTS_RUNNING, 1)
             await leave(writer)
             await reach(server, metrics.REQUESTS_RUNNING, 0)
