@@ -10,6 +10,10 @@ from pipelineserve.partition import LayerPartition, balanced_partition, given_pa
 from pipelineserve_engine.machine import free_memory_bytes, usable_cores
 from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.settings import EngineSettings
+from pipelineserve_engine.transport.choice import choose_transport
+from pipelineserve_engine.transport.link_settings import TransportKind
+from pipelineserve_engine.transport.opening import num_places
+from pipelineserve_engine.transport.shared_memory import RingShape
 from pipelineserve_engine.watchdog import Patience
 
 # Full contexts that the pool holds where memory allows; more would only serve the prefix cache.
@@ -26,6 +30,19 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """How hidden states get from stage to stage.
+
+    Attributes:
+        kind: of the transport.
+        ring: of each link; used in shared memory only.
+    """
+
+    kind: TransportKind
+    ring: RingShape
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """What every stage of one pipeline is started with; derived, never edited."""
 
@@ -37,12 +54,17 @@ class PipelinePlan:
     max_context_tokens: int
     dtype: str
     threads_per_stage: int
+    links: LinkPlan
     patience: Patience = field(default_factory=Patience)
 
     @property
     def num_stages(self) -> int:
         """Processes of the pipeline."""
         return self.partition.num_stages
+
+    def device_of(self, stage_index: int) -> str:
+        """Torch's name of the device that a stage computes on: NCCL joins GPUs, one per stage."""
+        return f"cuda:{stage_index}" if self.links.kind is TransportKind.NCCL else "cpu"
 
 
 def this_machine() -> Machine:
@@ -63,16 +85,18 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
             "the engine's configuration", [Fault("max_context_tokens", f"{message}; lower it")]
         )
     partition = _partition(settings, shape)
+    num_slots = partition.num_stages + settings.extra_slots
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
-        num_slots=partition.num_stages + settings.extra_slots,
+        num_slots=num_slots,
         num_blocks=_num_blocks(settings, shape, machine, context),
         block_tokens=settings.block_tokens,
         max_context_tokens=context,
         dtype=settings.dtype,
         threads_per_stage=settings.threads_per_stage
         or max(1, machine.num_cores // partition.num_stages),
+        links=_links(settings, shape, machine, num_slots),
         patience=Patience(stall_s=float(settings.stall_seconds)),
     )
 
@@ -101,6 +125,23 @@ def _partition(settings: EngineSettings, shape: ModelShape) -> LayerPartition:
 def _as_flag_fault(fault: Fault) -> Fault:
     """The same fault under this component's own name for the field."""
     return Fault(fault.field.replace("layersPerStage", "layers_per_stage"), fault.message)
+
+
+def _links(
+    settings: EngineSettings, shape: ModelShape, machine: Machine, num_slots: int
+) -> LinkPlan:
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    tokens = settings.max_chunk_tokens
+    ring = RingShape(num_places(num_slots), tokens, shape.hidden_size, dtype)
+    kind = choose_transport(settings.transport, is_one_host=True)
+    num_bytes = ring.num_bytes * (settings.stages - 1)
+    if kind is TransportKind.SHARED_MEMORY and num_bytes > machine.free_memory_bytes:
+        message = (
+            f"micro-batches of {tokens} tokens between the stages take {num_bytes >> 20} MiB, "
+            f"but {machine.free_memory_bytes >> 20} MiB are free; lower it"
+        )
+        raise InvalidInputError("the engine's configuration", [Fault("max_chunk_tokens", message)])
+    return LinkPlan(kind, ring)
 
 
 def _num_blocks(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
+from pipelineserve_engine.transport.choice import TRANSPORTS
 
 DTYPES = ("float32", "bfloat16", "float16")
 SCHEDULES: Mapping[str, Schedule] = {"continuous": Continuous(), "fill_drain": FillDrain()}
@@ -83,6 +84,10 @@ class EngineSettings:
     recovery_window_seconds: int = field(
         default=3600, metadata={"help": "failures older than this are forgotten"}
     )
+    transport: str = field(
+        default="auto",
+        metadata={"help": "auto, shared_memory, gloo or nccl: what joins the stages"},
+    )
     schedule: str = field(
         default="continuous",
         metadata={"help": "continuous, or fill_drain to compare with"},
@@ -107,6 +112,9 @@ class EngineSettings:
         faults = _bound_faults(self)
         if self.dtype not in DTYPES:
             faults.append(Fault("dtype", f"expected one of {', '.join(DTYPES)}, got {self.dtype}"))
+        if self.transport not in TRANSPORTS:
+            known = ", ".join(TRANSPORTS)
+            faults.append(Fault("transport", f"expected one of {known}, got {self.transport}"))
         if self.schedule not in SCHEDULES:
             known = ", ".join(SCHEDULES)
             faults.append(Fault("schedule", f"expected one of {known}, got {self.schedule}"))

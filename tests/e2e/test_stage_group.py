@@ -23,12 +23,15 @@ from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.observation import Observer
-from pipelineserve_engine.plan import PipelinePlan
+from pipelineserve_engine.plan import LinkPlan, PipelinePlan
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport, StageReport, StepReport
 from pipelineserve_engine.telemetry import Telemetry
+from pipelineserve_engine.transport.link_settings import TransportKind
+from pipelineserve_engine.transport.opening import num_places
+from pipelineserve_engine.transport.shared_memory import RingShape
 from served_model import ServedModel
-from tiny_models import VOCABULARY_SIZE
+from tiny_models import HIDDEN_SIZE, VOCABULARY_SIZE
 
 PARTITIONS = {1: (5,), 2: (2, 3), 3: (1, 3, 1), 4: (2, 1, 1, 1)}
 NUM_TOKENS = 10
@@ -45,16 +48,22 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         assert list(Path(name).iterdir()) == []
 
 
-def a_plan(folder: Path, layers_per_stage: tuple[int, ...]) -> PipelinePlan:
+def a_plan(
+    folder: Path,
+    layers_per_stage: tuple[int, ...],
+    kind: TransportKind = TransportKind.SHARED_MEMORY,
+) -> PipelinePlan:
+    num_stages = len(layers_per_stage)
     return PipelinePlan(
         model_folder=folder,
         partition=LayerPartition(layers_per_stage),
-        num_slots=len(layers_per_stage),
+        num_slots=num_stages,
         num_blocks=NUM_BLOCKS,
         block_tokens=BLOCK_TOKENS,
         max_context_tokens=256,
         dtype="float32",
         threads_per_stage=1,
+        links=LinkPlan(kind, RingShape(num_places(num_stages), 64, HIDDEN_SIZE, torch.float32)),
     )
 
 
@@ -99,13 +108,14 @@ def run(
     return outputs, steps
 
 
+@pytest.mark.parametrize("kind", [TransportKind.SHARED_MEMORY, TransportKind.GLOO])
 @pytest.mark.parametrize("num_stages", PARTITIONS)
-def test_tokens_equal_transformers_whatever_the_chunk(
-    served_model: ServedModel, num_stages: int
+def test_tokens_equal_transformers_whatever_the_chunk_and_the_transport(
+    served_model: ServedModel, num_stages: int, kind: TransportKind
 ) -> None:
     torch.set_num_threads(1)
     ready: list[ReadyReport] = []
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages], kind)) as group:
         group.start(ready.append)
         for chunk_tokens in (7, 64):
             core = a_core(group, num_stages, chunk_tokens)
@@ -156,12 +166,13 @@ def test_pieces_of_one_prompt_are_in_several_stages_at_once(served_model: Served
     assert outputs == {"r70": served_model.model.greedy(prompt, NUM_TOKENS)}
 
 
+@pytest.mark.parametrize("kind", [TransportKind.SHARED_MEMORY, TransportKind.GLOO])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_stage_is_named_and_everything_ends(
-    served_model: ServedModel, victim: int
+    served_model: ServedModel, victim: int, kind: TransportKind
 ) -> None:
     """Also where its neighbour, which lost its link, complains first."""
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[2], kind)) as group:
         group.start(lambda _: None)
         core = a_core(group, 2, chunk_tokens=4)
         core.submit(GenerationRequest("r", tuple(range(200)), 50), 0.0)
@@ -210,7 +221,7 @@ def test_stopping_before_the_stages_are_ready_does_not_wait_for_them(
 ) -> None:
     reports: list[StageReport] = []
     with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
-        group._processes += [group._spawn(index) for index in range(2)]
+        group._spawn_all()
         os.kill(group.pids[0], signal.SIGSTOP)
         reports += group.receive(0.0)
     assert reports == []

@@ -24,6 +24,8 @@ def a_value_of(field: Field[object]) -> object:
         return "bfloat16"
     if field.name == "schedule":
         return "fill_drain"
+    if field.name == "transport":
+        return "gloo"
     return Path("somewhere") if "Path" in str(field.type) else "something"
 
 
@@ -40,7 +42,13 @@ def test_names_every_field_out_of_bounds_in_one_message() -> None:
         parse_settings(
             [
                 *REQUIRED,
-                *("--stages=0", "--port=70000", "--block-tokens=-1", "--dtype=int8"),
+                *(
+                    "--stages=0",
+                    "--port=70000",
+                    "--block-tokens=-1",
+                    "--dtype=int8",
+                    "--transport=mail",
+                ),
                 *("--static-chunk-tokens=4096", "--max-chunk-tokens=1024"),
             ]
         )
@@ -49,10 +57,11 @@ def test_names_every_field_out_of_bounds_in_one_message() -> None:
         "port",
         "block_tokens",
         "dtype",
+        "transport",
         "static_chunk_tokens",
     }
     message = str(refused.value)
-    assert message.startswith("the engine's configuration is not valid (5 faults):\n")
+    assert message.startswith("the engine's configuration is not valid (6 faults):\n")
     assert "port: expected 0 to 65535, got 70000" in message
     assert "dtype: expected one of float32, bfloat16, float16, got int8" in message
     assert "static_chunk_tokens: expected at most max_chunk_tokens, 1024, got 4096" in message
