@@ -43,6 +43,25 @@ class LinkPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherHosts:
+    """Where stages run that stage hosts start, and where these find the leader.
+
+    Attributes:
+        stage_addresses: one per stage; several may share a host.
+        leader_address: the leader's own, which the stage hosts can reach.
+        leader_port: of its control socket.
+        group_key_file: the group's secret.
+        group_epoch: of the group.
+    """
+
+    stage_addresses: tuple[str, ...]
+    leader_address: str
+    leader_port: int
+    group_key_file: Path
+    group_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """What every stage of one pipeline is started with; derived, never edited."""
 
@@ -56,6 +75,7 @@ class PipelinePlan:
     threads_per_stage: int
     links: LinkPlan
     patience: Patience = field(default_factory=Patience)
+    other_hosts: OtherHosts | None = None
 
     @property
     def num_stages(self) -> int:
@@ -64,7 +84,12 @@ class PipelinePlan:
 
     def device_of(self, stage_index: int) -> str:
         """Torch's name of the device that a stage computes on: NCCL joins GPUs, one per stage."""
-        return f"cuda:{stage_index}" if self.links.kind is TransportKind.NCCL else "cpu"
+        if self.links.kind is not TransportKind.NCCL:
+            return "cpu"
+        if self.other_hosts is None:
+            return f"cuda:{stage_index}"
+        addresses = self.other_hosts.stage_addresses
+        return f"cuda:{addresses[:stage_index].count(addresses[stage_index])}"
 
 
 def this_machine() -> Machine:
@@ -86,6 +111,8 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
         )
     partition = _partition(settings, shape)
     num_slots = partition.num_stages + settings.extra_slots
+    addresses = settings.stage_address_list
+    stages_per_host = max(map(addresses.count, addresses), default=partition.num_stages)
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
@@ -95,9 +122,10 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
         max_context_tokens=context,
         dtype=settings.dtype,
         threads_per_stage=settings.threads_per_stage
-        or max(1, machine.num_cores // partition.num_stages),
+        or max(1, machine.num_cores // stages_per_host),
         links=_links(settings, shape, machine, num_slots),
         patience=Patience(stall_s=float(settings.stall_seconds)),
+        other_hosts=_other_hosts(settings),
     )
 
 
@@ -127,13 +155,25 @@ def _as_flag_fault(fault: Fault) -> Fault:
     return Fault(fault.field.replace("layersPerStage", "layers_per_stage"), fault.message)
 
 
+def _other_hosts(settings: EngineSettings) -> OtherHosts | None:
+    if not settings.stage_addresses:
+        return None
+    return OtherHosts(
+        stage_addresses=settings.stage_address_list,
+        leader_address=settings.leader_address,
+        leader_port=settings.leader_port,
+        group_key_file=Path(settings.group_key_file),
+        group_epoch=settings.group_epoch,
+    )
+
+
 def _links(
     settings: EngineSettings, shape: ModelShape, machine: Machine, num_slots: int
 ) -> LinkPlan:
     dtype: torch.dtype = getattr(torch, settings.dtype)
     tokens = settings.max_chunk_tokens
     ring = RingShape(num_places(num_slots), tokens, shape.hidden_size, dtype)
-    kind = choose_transport(settings.transport, is_one_host=True)
+    kind = choose_transport(settings.transport, is_one_host=not settings.stage_addresses)
     num_bytes = ring.num_bytes * (settings.stages - 1)
     if kind is TransportKind.SHARED_MEMORY and num_bytes > machine.free_memory_bytes:
         message = (

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -13,6 +12,7 @@ import zmq
 
 from pipelineserve.errors import EngineUnavailableError, StagesFailedError
 from pipelineserve_engine.plan import PipelinePlan
+from pipelineserve_engine.remote.hosts import RemoteHosts
 from pipelineserve_engine.stage_messages import (
     FailureReport,
     HeartbeatReport,
@@ -52,10 +52,16 @@ class StageGroup:
         self._waker = Waker()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
-        self._hosts: StageHosts = LocalHosts(plan)
+        self._hosts: StageHosts = (
+            LocalHosts(plan) if plan.other_hosts is None else RemoteHosts(plan.other_hosts, plan)
+        )
         self._processes = self._hosts.processes
         self._is_closed = False
-        self._open()
+        try:
+            self._open()
+        except EngineUnavailableError:
+            self._hosts.close()
+            raise
 
     def _open(self) -> None:
         """Sockets and state of one set of processes; nothing of an earlier one can reach them."""
@@ -155,10 +161,20 @@ class StageGroup:
                 case StepReport():
                     is_last_stage = report.stage_index == last_stage_index
                     self._watchdog.end_step(now_s, is_last_stage=is_last_stage)
+                    report = self._in_own_time(report)
                 case FailureReport():
                     pass
             reports.append(report)
         return reports
+
+    def _in_own_time(self, report: StepReport) -> StepReport:
+        """The step's times by this host's clock."""
+        offset_s = self._processes[report.stage_index].clock_offset_s
+        if offset_s == 0.0:
+            return report
+        return msgspec.structs.replace(
+            report, start_s=report.start_s + offset_s, end_s=report.end_s + offset_s
+        )
 
     def kill(self) -> None:
         """Make `stop`, if it waits for the stages, wait no longer; fit for a signal handler."""
@@ -244,16 +260,9 @@ class StageGroup:
         deadline_s = time.monotonic() + timeout_s
         while True:
             for stage_index, process in enumerate(self._processes):
-                code = process.poll()
-                if code is not None and (code < 0 or not only_killed):
-                    raise StagesFailedError(f"stage {stage_index} ended with {_how(code)}")
+                end = process.poll()
+                if end is not None and (end.is_cause or not only_killed):
+                    raise StagesFailedError(f"stage {stage_index} {end.text}")
             if time.monotonic() >= deadline_s:
                 return
             time.sleep(_CAUSE_PERIOD_S)
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exit status {code}"
-    hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
-    return f"signal {-code} ({signal.Signals(-code).name}{hint})"

@@ -4,11 +4,36 @@ import contextlib
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from pipelineserve_engine.worker_settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """How a stage's process ended.
+
+    Attributes:
+        text: what a person is told, after "stage N ".
+        is_cause: it did not end by itself, so other stages may have failed because of it.
+        code: exit status, negative for a signal's number; 1 where it is not known.
+    """
+
+    text: str
+    is_cause: bool
+    code: int = 1
+
+
+def end_of(code: int) -> ProcessEnd:
+    """The end with this exit status, negative for a signal's number."""
+    if code >= 0:
+        return ProcessEnd(f"ended with exit status {code}", is_cause=False, code=code)
+    hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+    name = signal.Signals(-code).name
+    return ProcessEnd(f"ended with signal {-code} ({name}{hint})", is_cause=True, code=code)
 
 
 class StageProcess(Protocol):
@@ -28,8 +53,8 @@ class StageProcess(Protocol):
         """Start it, or have it started; returns at once. An earlier one was killed before."""
         ...
 
-    def poll(self) -> int | None:
-        """Its exit status, negative for a signal's number; None before its end."""
+    def poll(self) -> ProcessEnd | None:
+        """How it ended; None before that."""
         ...
 
     def kill(self) -> None:
@@ -81,9 +106,10 @@ class LocalProcess:
             for end in ends:
                 end.close()
 
-    def poll(self) -> int | None:
+    def poll(self) -> ProcessEnd | None:
         """See `StageProcess.poll`."""
-        return None if self._child is None else self._child.poll()
+        code = None if self._child is None else self._child.poll()
+        return None if code is None else end_of(code)
 
     def kill(self) -> None:
         """See `StageProcess.kill`."""

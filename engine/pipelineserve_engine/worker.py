@@ -19,7 +19,9 @@ import msgspec
 import torch
 import zmq
 
-from pipelineserve.errors import PipelineServeError
+from pipelineserve.errors import EngineUnavailableError, PipelineServeError
+from pipelineserve_engine.remote.keys import read_group_key, secure_client
+from pipelineserve_engine.remote.messages import MAX_COMMAND_BYTES
 from pipelineserve_engine.stage_messages import (
     FailureReport,
     HeartbeatReport,
@@ -42,18 +44,36 @@ _HEARTBEAT_PERIOD_S = 0.5
 class _CommandSocket:
     """A stage's commands as they come over ZeroMQ."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
+    def __init__(self, commands: zmq.Socket[bytes], reports: zmq.Socket[bytes]) -> None:
+        self._commands = commands
         self._decoder = msgspec.msgpack.Decoder(StageCommand)
+        self._poller = zmq.Poller()
+        self._poller.register(commands, zmq.POLLIN)
+        # ZeroMQ connects again by itself, but what was under way is lost.
+        self._losses = [
+            socket.get_monitor_socket(zmq.Event.DISCONNECTED) for socket in (commands, reports)
+        ]
+        for loss in self._losses:
+            self._poller.register(loss, zmq.POLLIN)
 
     def next(self) -> StageCommand:
         """Wait for the next command."""
-        command: StageCommand = self._decoder.decode(self._socket.recv())
+        while (command := self._poll(None)) is None:
+            pass  # woken without one
         return command
 
     def next_if_there(self) -> StageCommand | None:
         """The next command, or None if it has not come yet."""
-        return self.next() if self._socket.poll(0) else None
+        return self._poll(0)
+
+    def _poll(self, timeout_ms: int | None) -> StageCommand | None:
+        ready = dict(self._poller.poll(timeout_ms))
+        if any(loss in ready for loss in self._losses):
+            raise EngineUnavailableError("the connection to the server is lost")
+        if self._commands not in ready:
+            return None
+        command: StageCommand = self._decoder.decode(self._commands.recv())
+        return command
 
 
 class _FinishingRunner:
@@ -77,6 +97,11 @@ class Worker:
         self._settings = settings
         self._context = context
         self._is_ending = threading.Event()
+        self._key = (
+            None
+            if settings.group_key_file is None
+            else read_group_key(Path(settings.group_key_file))
+        )
         self._commands = self._connect(zmq.PULL, settings.endpoints.command_address)
         self._reports = self._connect(zmq.PUSH, settings.endpoints.report_address)
         self._device = torch.device(settings.device)
@@ -98,7 +123,7 @@ class Worker:
         )
         StepLoop(
             stage_index=self._settings.stage_index,
-            commands=_CommandSocket(self._commands),
+            commands=_CommandSocket(self._commands, self._reports),
             transport=transport,
             runner=_FinishingRunner(runner, self._device)
             if self._device.type == "cuda"
@@ -150,6 +175,10 @@ class Worker:
 
     def _connect(self, kind: int, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
+        socket.maxmsgsize = MAX_COMMAND_BYTES
+        socket.ipv6 = "[" in address
+        if self._key is not None:
+            secure_client(socket, self._key, self._settings.endpoints.generation)
         socket.connect(address)
         return socket
 
