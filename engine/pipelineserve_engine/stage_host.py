@@ -216,8 +216,8 @@ class StageHost:
         if self._word_at_s is not None:
             silent_s = time.monotonic() - self._word_at_s
             if silent_s > max(_LEADER_PATIENCE_S, 2 * self._refused_period_s):
-                logger.warning("the leader was silent for %.1f s; waiting for it", silent_s)
                 self._end_worker()
+                logger.warning("the leader was silent for %.1f s; waiting for it", silent_s)
                 self._word_at_s = self._echo_s = None
 
     def _end_worker(self) -> None:
