@@ -25,7 +25,7 @@ from pipelineserve_engine.stage_messages import (
 from pipelineserve_engine.stage_site import LocalHosts, StageHosts
 from pipelineserve_engine.waker import Waker
 from pipelineserve_engine.watchdog import Watchdog
-from pipelineserve_engine.worker_settings import WorkerSettings
+from pipelineserve_engine.worker_settings import StageEndpoints, WorkerSettings
 
 _STOP_TIMEOUT_S = 5.0
 _CHECK_PERIOD_S = 0.5
@@ -161,17 +161,18 @@ class StageGroup:
                 case StepReport():
                     is_last_stage = report.stage_index == last_stage_index
                     self._watchdog.end_step(now_s, is_last_stage=is_last_stage)
-                    report = self._in_own_time(report)
+                    report = self._in_own_time(report, now_s)
                 case FailureReport():
                     pass
             reports.append(report)
         return reports
 
-    def _in_own_time(self, report: StepReport) -> StepReport:
-        """The step's times by this host's clock."""
+    def _in_own_time(self, report: StepReport, now_s: float) -> StepReport:
+        """The step's times by this host's clock; no step ended after its report came."""
         offset_s = self._processes[report.stage_index].clock_offset_s
         if offset_s == 0.0:
             return report
+        offset_s = min(offset_s, now_s - report.end_s)
         return msgspec.structs.replace(
             report, start_s=report.start_s + offset_s, end_s=report.end_s + offset_s
         )
@@ -214,10 +215,11 @@ class StageGroup:
             process.wait(max(0.0, deadline_s - time.monotonic()))
 
     def _spawn_all(self) -> None:
+        endpoints = self._site.endpoints()
         for stage_index, process in enumerate(self._processes):
-            process.start(self._settings_of(stage_index))
+            process.start(self._settings_of(stage_index, endpoints[stage_index]))
 
-    def _settings_of(self, stage_index: int) -> WorkerSettings:
+    def _settings_of(self, stage_index: int, endpoints: StageEndpoints) -> WorkerSettings:
         plan = self._plan
         layers = plan.partition.layers_of(stage_index)
         return WorkerSettings(
@@ -232,7 +234,7 @@ class StageGroup:
             dtype=plan.dtype,
             device=plan.device_of(stage_index),
             num_threads=plan.threads_per_stage,
-            endpoints=self._site.endpoints[stage_index],
+            endpoints=endpoints,
             parent_pid=os.getpid(),
         )
 

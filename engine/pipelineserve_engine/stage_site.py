@@ -24,12 +24,14 @@ class StageSite(Protocol):
     Attributes:
         commands: one socket per stage.
         reports: of all stages.
-        endpoints: what each stage is told.
     """
 
     commands: Sequence[zmq.Socket[bytes]]
     reports: zmq.Socket[bytes]
-    endpoints: Sequence[StageEndpoints]
+
+    def endpoints(self) -> Sequence[StageEndpoints]:
+        """What each stage is told; called once, right before the stages start."""
+        ...
 
     def close(self) -> None:
         """Remove what was left of it."""
@@ -77,6 +79,7 @@ class LocalSite:
     """Sockets and files in a folder that only this user may enter."""
 
     def __init__(self, links: LinkPlan, num_stages: int) -> None:
+        self._plan = links
         self._folder = Path(tempfile.mkdtemp(prefix="pserve-"))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
@@ -90,14 +93,27 @@ class LocalSite:
                 f"cannot make sockets in {self._folder}: {error}; "
                 "set TMPDIR to a short path on a local disk"
             ) from error
-        self.endpoints: Sequence[StageEndpoints] = [
+
+    def endpoints(self) -> Sequence[StageEndpoints]:
+        """See `StageSite.endpoints`; who starts the stages takes over the ends of their links.
+
+        Raises:
+            EngineUnavailableError: the system gives no memory for the links.
+        """
+        try:
+            links = self._links()
+        except OSError as error:
+            raise EngineUnavailableError(
+                f"cannot share memory between the stages: {error}; take the gloo transport"
+            ) from error
+        return [
             StageEndpoints(
                 command_address=self._address(_commands(index)),
                 report_address=self._address("reports"),
                 links=stage_links,
                 shared_folder=str(self._folder),
             )
-            for index, stage_links in enumerate(self._links(links, num_stages))
+            for index, stage_links in enumerate(links)
         ]
 
     def close(self) -> None:
@@ -113,11 +129,12 @@ class LocalSite:
     def _address(self, name: str) -> str:
         return f"ipc://{self._folder / name}"
 
-    def _links(self, plan: LinkPlan, num_stages: int) -> list[LinkSettings]:
-        if plan.kind is TransportKind.SHARED_MEMORY:
-            return _shared_memory_links(plan.ring, num_stages)
+    def _links(self) -> list[LinkSettings]:
+        num_stages = len(self.commands)
+        if self._plan.kind is TransportKind.SHARED_MEMORY:
+            return _shared_memory_links(self._plan.ring, num_stages)
         rendezvous = (self._folder / _RENDEZVOUS_FILE).as_uri()
-        return [LinkSettings(plan.kind, rendezvous=rendezvous) for _ in range(num_stages)]
+        return [LinkSettings(self._plan.kind, rendezvous=rendezvous) for _ in range(num_stages)]
 
 
 def _shared_memory_links(ring: RingShape, num_stages: int) -> list[LinkSettings]:

@@ -77,15 +77,16 @@ def leader_flags(addresses: Sequence[str], port: int, key_file: Path) -> list[st
 
 @asynccontextmanager
 async def serving(
-    model: ServedModel, key_file: Path, num_stages: int = 2, *flags: str
+    model: ServedModel, key_file: Path, num_stages: int = 2, *, group_epoch: int = 0
 ) -> AsyncIterator[Pipeline]:
     port = a_free_port()
     addresses = [address_of(index) for index in range(num_stages)]
     with ExitStack() as stack:
-        given = [*leader_flags(addresses, port, key_file), *flags]
+        epoch_flag = f"--group-epoch={group_epoch}"
+        given = [*leader_flags(addresses, port, key_file), epoch_flag]
         server = stack.enter_context(EngineServer(model.folder, *given))
         pipeline = Pipeline(server, None, [], stack, model, port, key_file)  # type: ignore[arg-type]
-        hosts = [pipeline.add_host(index) for index in range(num_stages)]
+        hosts = [pipeline.add_host(index, flags=[epoch_flag]) for index in range(num_stages)]
         await asyncio.to_thread(server.wait_serving)
         api = RunningApi(server.port)
         try:
@@ -197,10 +198,15 @@ async def test_workers_end_with_their_leader_and_serve_the_next_one(
 async def test_who_does_not_belong_here_is_told_why_and_disturbs_nothing(
     served_model: ServedModel, key_file: Path
 ) -> None:
-    async with serving(served_model, key_file, 2, "--group-epoch=4") as pipeline:
+    async with serving(served_model, key_file, group_epoch=4) as pipeline:
+        older = pipeline.add_host(1, flags=["--group-epoch=3"])
+        assert await asyncio.to_thread(older.wait) == 1
+        assert "refused by the leader: group epoch 3 is over: this leader's is 4" in older.log
         second = pipeline.add_host(1, flags=["--group-epoch=4"])
         await asyncio.to_thread(second.wait_for_line, "stage 1 has a stage host already")
         assert second.worker_pids() == ()
+        assert await ask(pipeline.api, REQUESTS[0], 40) == expected(served_model, 40)
+        assert pipeline.server.metrics().value(metrics.RECOVERIES) == 0
 
 
 async def test_strangers_get_nothing_and_disturb_nothing(

@@ -55,6 +55,8 @@ class Control:
         except BaseException:
             self._close_context()
             raise
+        text = "waiting for %d stage hosts at %s:%d"
+        logger.info(text, len(hosts.stage_addresses), self.host, hosts.leader_port)
         self._roster = Roster(hosts.stage_addresses, hosts.group_epoch, _SILENCE_S)
         self._states = [StageState() for _ in hosts.stage_addresses]
         self._requests: deque[Callable[[], None]] = deque()

@@ -104,19 +104,26 @@ class RemoteSite:
         self._host = control.host
         self._key = key
         self._generation = generation
+        self._addresses = hosts.stage_addresses
+        self._kind = kind
         bound = [self._bind(zmq.PUSH) for _ in hosts.stage_addresses]
         self.commands: Sequence[zmq.Socket[bytes]] = [socket for socket, _ in bound]
-        self.reports, report_address = self._bind(zmq.PULL)
-        self.reports.maxmsgsize = MAX_REPORT_BYTES
+        self._command_addresses = [address for _, address in bound]
+        self.reports, self._report_address = self._bind(zmq.PULL)
         self._rendezvous = TcpRendezvous(self._host)
-        self.endpoints: Sequence[StageEndpoints] = [
+
+    def endpoints(self) -> Sequence[StageEndpoints]:
+        """See `StageSite.endpoints`."""
+        return [
             StageEndpoints(
                 command_address=command_address,
-                report_address=report_address,
-                links=LinkSettings(kind, address=address, rendezvous=self._rendezvous.url),
-                generation=generation,
+                report_address=self._report_address,
+                links=LinkSettings(self._kind, address=address, rendezvous=self._rendezvous.url),
+                generation=self._generation,
             )
-            for (_, command_address), address in zip(bound, hosts.stage_addresses, strict=True)
+            for command_address, address in zip(
+                self._command_addresses, self._addresses, strict=True
+            )
         ]
 
     def close(self) -> None:
@@ -127,5 +134,6 @@ class RemoteSite:
 
     def _bind(self, kind: int) -> tuple[zmq.Socket[bytes], str]:
         socket = self._context.socket(kind)
+        socket.maxmsgsize = MAX_REPORT_BYTES
         secure_server(socket, self._key, self._generation)
         return socket, bind_tcp(socket, self._host)

@@ -90,6 +90,16 @@ def test_a_send_into_a_full_ring_waits_for_a_place() -> None:
         assert torch.equal(receiver.read(2), a_batch(2, 2))
 
 
+def test_a_place_that_is_being_read_is_not_written_even_when_its_reader_closes() -> None:
+    with a_link(num_places=1) as (sender, receiver):
+        sender.send(a_batch(1, 2))
+        held = receiver.read(2)
+        receiver.close()
+        with pytest.raises(EngineUnavailableError, match="the stage behind is gone"):
+            sender.send(a_batch(2, 2))
+        assert torch.equal(held, a_batch(1, 2))
+
+
 def test_what_was_sent_before_the_sender_closed_can_be_read_and_given_back() -> None:
     with a_link() as (sender, receiver):
         sender.send(a_batch(7, 4))
