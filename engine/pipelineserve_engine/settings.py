@@ -145,7 +145,8 @@ class EngineSettings:
     @property
     def stage_address_list(self) -> tuple[str, ...]:
         """One entry per stage, or none."""
-        return tuple(self.stage_addresses.split(",")) if self.stage_addresses else ()
+        addresses = self.stage_addresses.split(",") if self.stage_addresses else []
+        return tuple(address.strip() for address in addresses)
 
 
 def parse_settings(arguments: Sequence[str]) -> EngineSettings:

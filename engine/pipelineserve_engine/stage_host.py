@@ -91,6 +91,7 @@ class StageHost:
         self._next_status_s = 0.0
         self._refused_period_s = _STATUS_PERIOD_S
         self._is_ending = False
+        self._is_hurried = False
         self._is_refused = False
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[LeaderWord] = msgspec.msgpack.Decoder(LeaderWord)
@@ -99,7 +100,7 @@ class StageHost:
     def run(self) -> int:
         """Serve the leader until asked to end; 1 when it refuses this stage host for good."""
         try:
-            while not (self._is_ending and not self._has_worker):
+            while not (self._is_hurried or (self._is_ending and not self._has_worker)):
                 self._say_status()
                 if self._socket.poll(round(_CHECK_PERIOD_S * 1000)):
                     word = self._decoder.decode(self._socket.recv())
@@ -115,8 +116,7 @@ class StageHost:
     def ask_to_end(self, number: int, frame: FrameType | None) -> None:
         """A signal: end when the worker has, whose end is the leader's to decide; again: now."""
         del number, frame
-        if self._is_ending:
-            self._end_worker()
+        self._is_hurried = self._is_ending
         self._is_ending = True
 
     @property

@@ -41,7 +41,7 @@ _ORPHAN_CHECK_PERIOD_S = 1.0
 _HEARTBEAT_PERIOD_S = 0.5
 
 
-class _CommandSocket:
+class CommandSocket:
     """A stage's commands as they come over ZeroMQ."""
 
     def __init__(self, commands: zmq.Socket[bytes], reports: zmq.Socket[bytes]) -> None:
@@ -102,8 +102,10 @@ class Worker:
             if settings.group_key_file is None
             else read_group_key(Path(settings.group_key_file))
         )
-        self._commands = self._connect(zmq.PULL, settings.endpoints.command_address)
         self._reports = self._connect(zmq.PUSH, settings.endpoints.report_address)
+        self._commands = CommandSocket(
+            self._connect(zmq.PULL, settings.endpoints.command_address), self._reports
+        )
         self._device = torch.device(settings.device)
         self._is_first = settings.stage_index == 0
         self._is_last = settings.stage_index == settings.num_stages - 1
@@ -123,7 +125,7 @@ class Worker:
         )
         StepLoop(
             stage_index=self._settings.stage_index,
-            commands=_CommandSocket(self._commands, self._reports),
+            commands=self._commands,
             transport=transport,
             runner=_FinishingRunner(runner, self._device)
             if self._device.type == "cuda"

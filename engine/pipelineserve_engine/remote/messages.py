@@ -8,7 +8,7 @@ import msgspec
 from pipelineserve_engine.worker_settings import WorkerSettings
 
 MAX_CONTROL_BYTES = 1 << 16
-MAX_COMMAND_BYTES = 1 << 26
+MAX_COMMAND_BYTES = 1 << 28
 MAX_REPORT_BYTES = 1 << 24
 
 
