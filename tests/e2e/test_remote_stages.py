@@ -119,7 +119,7 @@ def expected(model: ServedModel, num_tokens: int) -> str:
 
 
 @pytest.mark.parametrize("num_stages", [2, 3])
-async def test_tokens_equal_transformers_and_everything_ends(
+async def test_tokens_equal_transformers_and_workers_end_in_order(
     served_model: ServedModel, key_file: Path, num_stages: int
 ) -> None:
     async with serving(served_model, key_file, num_stages) as pipeline:
@@ -127,10 +127,14 @@ async def test_tokens_equal_transformers_and_everything_ends(
         workers = [pid for host in pipeline.hosts for pid in host.worker_pids()]
         assert len(workers) == num_stages
         assert pipeline.server.live_pids() == (pipeline.server.pid,)
+        # Asked to end, a stage host first lets the leader finish; the others wait for the next one.
+        os.kill(pipeline.hosts[1].pid, signal.SIGTERM)
+        assert await ask(pipeline.api, REQUESTS[0], 40) == expected(served_model, 40)
         pipeline.server.signal(signal.SIGTERM)
         assert await asyncio.to_thread(pipeline.server.wait) == 0
         assert await asyncio.to_thread(all_have_ended, workers)
-        assert not any(has_ended(host.pid) for host in pipeline.hosts)
+        assert await asyncio.to_thread(pipeline.hosts[1].wait) == 0
+        assert not has_ended(pipeline.hosts[0].pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
