@@ -105,6 +105,17 @@ def test_feedback_counts_an_outlier_as_no_more_than_its_clip(factor: float, clip
     assert ratio == pytest.approx(1.0 + 0.02 * (clipped - 1.0))
 
 
+def test_an_error_counts_as_at_most_forty_percent_of_the_prediction() -> None:
+    def learned(time_s: float) -> StepCoefficients:
+        return update(
+            start_fit(unfitted()), StepSample(128, StepFeatures(), time_s)
+        ).model.coefficients
+
+    assert learned(1.5 * 0.0185) == learned(1.4001 * 0.0185)
+    assert learned(1.39 * 0.0185).table_ratio < learned(1.4 * 0.0185).table_ratio
+    assert learned(0.5 * 0.0185) == learned(0.5999 * 0.0185)
+
+
 def test_a_stall_is_not_learned_as_the_price_of_its_features() -> None:
     state = learn(start_fit(unfitted()), samples_of(TRUTH, 1000))
     stalled = update(state, StepSample(128, StepFeatures(50_000, 0.0, 0.0), 10.0))
