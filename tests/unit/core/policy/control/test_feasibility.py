@@ -1,6 +1,7 @@
 """Whether targets can be met at the present load, and if not, which ones could."""
 
 from dataclasses import replace
+from math import log
 
 import pytest
 from hypothesis import given
@@ -117,8 +118,32 @@ def test_a_steady_state_is_the_arithmetic_of_a_simple_pipeline() -> None:
     assert state.tpot_s == pytest.approx(0.12)
     assert state.load_ratio == pytest.approx(120 / 494)
     assert state.kv_ratio == pytest.approx(2 * 6 * 1000 / 10**6)
-    assert state.ttft_s is not None
-    assert state.ttft_s > 800 / (494 / 0.06) + 0.12
+    # The wait that one in ten exceeds, the pieces of a long prompt, and one cycle.
+    load_ratio, room_per_s = 120 / 494, 494 / 0.06
+    mean_wait_s = 160_000 / (2 * 400) / room_per_s / (1 - load_ratio)
+    expected_s = mean_wait_s * log(load_ratio / 0.1) + 800 / room_per_s + 0.12
+    assert state.ttft_s == pytest.approx(expected_s)
+    slower = steady_state(replace(pipeline, cycle_overhead_s=0.03), load, TARGETS, 500)
+    assert slower.tpot_s == pytest.approx(0.15)
+    assert slower.ttft_s == pytest.approx(expected_s + 0.03)
+
+
+def test_a_nearly_idle_pipeline_makes_nobody_wait() -> None:
+    pipeline = Pipeline(line_model(), (500,), num_slots=2, kv_tokens=10**6)
+    load = Load(500.0, 0.0, 400.0, 160_000.0, 800.0, 1000.0)
+    state = steady_state(pipeline, load, TARGETS, 500)
+    assert state.ttft_s == pytest.approx(800 / (500 / 0.06) + 0.12)
+
+
+def test_the_closest_chunk_is_named_when_none_meets_the_targets() -> None:
+    both = judge(PIPELINE, load_of(3.0), Targets(ttft_s=1.0, tpot_s=0.09)).best
+    only_ttft = judge(PIPELINE, load_of(3.0), Targets(ttft_s=0.5, tpot_s=None)).best
+    only_tpot = judge(PIPELINE, load_of(3.0), Targets(ttft_s=None, tpot_s=0.05)).best
+    assert both is not None
+    assert only_ttft is not None
+    assert only_tpot is not None
+    # 128 takes 1.59 times the TTFT; 256 takes 1.23 times the TPOT and the least TTFT.
+    assert (both.chunk_tokens, only_ttft.chunk_tokens, only_tpot.chunk_tokens) == (256, 256, 128)
 
 
 @given(

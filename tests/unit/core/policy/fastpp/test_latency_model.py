@@ -33,6 +33,23 @@ def test_a_fresh_model_predicts_its_table() -> None:
     assert FRESH.predict_s(256, StepFeatures(5.0, 6.0, 7.0), RELEASED_FIT) == 0.03
 
 
+@pytest.mark.parametrize(
+    ("index", "features", "added_s"),
+    [
+        (0, StepFeatures(50_000.0, 0.0, 0.0), 0.5),
+        (1, StepFeatures(0.0, 2.0**20, 0.0), 1.0),
+        (2, StepFeatures(0.0, 0.0, 2.0**21), 1.0),
+        (3, StepFeatures(), 0.1),
+    ],
+)
+def test_features_are_scaled_as_released(
+    index: int, features: StepFeatures, added_s: float
+) -> None:
+    coefficients = tuple(float(index == other) for other in range(4))
+    model = LatencyModel(SIZES, TIMES_S, coefficients, FRESH.covariance)
+    assert model.predict_s(128, features, RELEASED_FIT) == pytest.approx(0.02 + added_s)
+
+
 def test_the_prediction_has_a_floor() -> None:
     below = LatencyModel(SIZES, TIMES_S, (-1.0, 0.0, 0.0, 0.0), FRESH.covariance)
     assert below.predict_s(128, StepFeatures(100_000.0), RELEASED_FIT) == 1e-9
