@@ -165,6 +165,13 @@ def test_what_is_promised_to_prompts_is_what_the_best_safe_chunk_serves() -> Non
     assert POLICY.promised_tokens_per_s(make_load_view(decodes=40)) == pytest.approx(0.95 * 7200)
 
 
+def test_contexts_of_decodes_lower_what_is_promised() -> None:
+    model = replace(POLICY.model, coefficients=StepCoefficients(decode_context_s=1e-6))
+    view = make_load_view(decodes=40, context_tokens=10_000)
+    promised = replace(POLICY, model=model).promised_tokens_per_s(view)
+    assert promised == pytest.approx(0.95 * 260 / 0.05)  # 300 tokens in 40 ms and 10 ms
+
+
 def test_the_promise_is_above_zero_though_decodes_fill_every_chunk() -> None:
     promised = POLICY.promised_tokens_per_s(make_load_view(decodes=5000))
     assert promised == pytest.approx(0.95 * 8 / 0.11)

@@ -135,6 +135,11 @@ def test_prompts_that_all_fit_give_their_exact_sum_of_squares() -> None:
     assert attention_of(view, SQUARES)(137) == pytest.approx(100**2 + 30**2 + 7**2)
 
 
+def test_several_started_prompts_that_are_finished_give_their_exact_sum_of_squares() -> None:
+    view = make_load_view(started=prompts_of(50, 30), waiting=prompts_of(1000))
+    assert attention_of(view, SQUARES)(100) == pytest.approx(50**2 + 30**2 + 20**2)
+
+
 def test_started_prompts_are_cut_before_waiting_ones() -> None:
     view = make_load_view(started=prompts_of(50, past_tokens=10), waiting=prompts_of(1000))
     assert attention_of(view, PAST)(80) == 50 * 10
