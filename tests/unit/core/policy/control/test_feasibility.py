@@ -16,6 +16,7 @@ from pipelineserve.policy.control.feasibility import (
     steady_state,
 )
 from pipelineserve.policy.reasons import Reason
+from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel
 from policy_views import line_model, make_model
 
 # The published system at 4 requests per second of Azure's lengths.
@@ -69,6 +70,8 @@ def test_a_tpot_below_the_smallest_step_names_the_tpot_that_could_be_met() -> No
     assert verdict.least_ttft_s is None
     assert verdict.least_tpot_s is not None
     assert judge(PIPELINE, load_of(1.0), replace(TARGETS, tpot_s=verdict.least_tpot_s)).is_feasible
+    below = replace(TARGETS, tpot_s=verdict.least_tpot_s - 1e-6)
+    assert not judge(PIPELINE, load_of(1.0), below).is_feasible
 
 
 def test_a_ttft_below_the_passage_of_a_long_prompt_names_the_ttft_that_could_be_met() -> None:
@@ -77,6 +80,8 @@ def test_a_ttft_below_the_passage_of_a_long_prompt_names_the_ttft_that_could_be_
     assert verdict.least_tpot_s is None
     assert verdict.least_ttft_s is not None
     assert judge(PIPELINE, load_of(1.0), replace(TARGETS, ttft_s=verdict.least_ttft_s)).is_feasible
+    below = replace(TARGETS, ttft_s=verdict.least_ttft_s - 1e-6)
+    assert not judge(PIPELINE, load_of(1.0), below).is_feasible
 
 
 def test_targets_that_each_could_be_met_but_not_together_are_a_conflict() -> None:
@@ -126,6 +131,21 @@ def test_a_steady_state_is_the_arithmetic_of_a_simple_pipeline() -> None:
     slower = steady_state(replace(pipeline, cycle_overhead_s=0.03), load, TARGETS, 500)
     assert slower.tpot_s == pytest.approx(0.15)
     assert slower.ttft_s == pytest.approx(expected_s + 0.03)
+
+
+def test_attention_among_prompts_counts_for_the_room_that_decodes_leave() -> None:
+    squares = replace(line_model(), coefficients=StepCoefficients(squared_prefill_s=1e-7))
+    past = replace(line_model(), coefficients=StepCoefficients(past_prefill_s=1e-7))
+    load = Load(2000.0, 100.0, 1000.0, 1_000_000.0, 2000.0, 0.0)
+
+    def step_s(model: StepTimeModel) -> float:
+        return steady_state(Pipeline(model, (500,), 1, 10**6), load, TARGETS, 500).tpot_s
+
+    with_squares, with_past = step_s(squares), step_s(past)
+    room = 500 - 100 * with_squares
+    assert with_squares == pytest.approx(0.06 + 1e-7 * room * room)
+    room = 500 - 100 * with_past
+    assert with_past == pytest.approx(0.06 + 1e-7 * room * (1000 - room) / 2)
 
 
 def test_a_nearly_idle_pipeline_makes_nobody_wait() -> None:

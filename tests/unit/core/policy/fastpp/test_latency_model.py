@@ -100,6 +100,18 @@ def test_the_sample_is_dropped_when_the_launched_bucket_is_not_the_largest() -> 
     assert FRESH.observe(step(0.05, batch(200), batch(100)), RELEASED_FIT).num_updates == 1
 
 
+def test_buckets_of_tokens_end_at_multiples_of_128() -> None:
+    assert FRESH.observe(step(0.05, batch(128), batch(129)), RELEASED_FIT) is FRESH
+    assert FRESH.observe(step(0.05, batch(129), batch(256)), RELEASED_FIT).num_updates == 1
+
+
+def test_all_features_count_when_ties_are_broken_by_their_sum() -> None:
+    plain = batch(100, context=50_000.0)
+    past = FastppBatch(100, StepFeatures(1.0, 1.0, 60_000.0), has_prefill=True)
+    model = FRESH.observe(step(0.03, plain, past), RELEASED_FIT)
+    assert model.coefficients[2] > model.coefficients[0]
+
+
 def test_features_come_from_the_micro_batch_of_the_largest_bucket() -> None:
     model = FRESH.observe(step(0.04, batch(200, 100_000.0), batch(100, 900_000.0)), RELEASED_FIT)
     alone = FRESH.observe(step(0.04, batch(200, 100_000.0)), RELEASED_FIT)
