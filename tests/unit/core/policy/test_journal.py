@@ -146,7 +146,7 @@ def policies() -> Iterator[object]:
     """The policies themselves, which travel from a controller to a scheduler."""
     yield Predictive(make_model(), candidate_sizes(128, 1024, 128), None)
     yield Greedy(128, 2048, 128, ttft_target_s=None, tpot_target_s=0.2)
-    yield Rebalance(HoldMode.E2E_FIRST, make_model(), (128, 256), None)
+    yield Rebalance(HoldMode.E2E_FIRST, make_model(), (128, 256))
     yield Triage(2.0, 0.2)
     yield Ageing()
     yield FastppGreedy(2.0, 0.2).as_in_the_paper()
