@@ -193,6 +193,6 @@ def test_dense_scripts_reach_what_they_are_for() -> None:
         records = [tracked.record for tracked in pipeline.accepted if tracked.record is not None]
         reached["held"] += sum(record.held_s > 0.0 for record in records)
     for what in (*REACHED, *CopyDirection, "held"):
-        assert reached[what] > 50, what
+        assert reached[what] > 30, what
     for reason in PREEMPTION_REASONS:
         assert reached[reason] > 10, reason
