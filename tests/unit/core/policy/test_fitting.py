@@ -129,6 +129,17 @@ def test_a_coefficient_at_its_bound_takes_the_others_along() -> None:
     assert bounded == pytest.approx([1.2, 0.0, 0.2, 0.0])
 
 
+def test_a_coefficient_at_its_bound_stays_there_when_another_comes_to_its_own() -> None:
+    covariance = (
+        (1.0, 0.5, 0.5, 0.0),
+        (0.5, 1.0, 0.25, 0.0),
+        (0.5, 0.25, 1.0, 0.0),
+        (0.0, 0.0, 0.0, 1.0),
+    )
+    bounded = _bounded([1.0, -0.4, -0.3, 2.0], [0.0] * 4, covariance)
+    assert bounded == pytest.approx([1.28, 0.0, 0.0, 2.0])
+
+
 def test_feedback_moves_by_two_percent_of_the_distance() -> None:
     sample = StepSample(128, StepFeatures(), 2 * 0.0185)
     assert update(start_fit(unfitted()), sample).model.feedback_ratio == pytest.approx(1.02)
