@@ -42,7 +42,7 @@ from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
 from pipelineserve_engine.text.tokenizer import TextCodec, load_codec
-from pipelineserve_engine.tracing import TracedObserver, TraceRecorder
+from pipelineserve_engine.tracing import TraceRecorder
 
 _PARENT_CHECK_PERIOD_S = 1.0
 
@@ -154,7 +154,7 @@ def _observing(
         return
     path = Path(settings.trace_file)
     with TraceRecorder(path, num_stages, settings.trace_max_events, time.monotonic) as recorder:
-        yield TracedObserver(telemetry, num_stages, recorder)
+        yield Observer(telemetry, num_stages, [recorder])
 
 
 def _load_codec(model_folder: Path) -> TextCodec:

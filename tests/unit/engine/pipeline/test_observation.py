@@ -136,7 +136,7 @@ def test_steps_are_measured_by_stage() -> None:
     observed.observer.on_sent(a_micro_batch(8), 10.0)
     observed.observer.on_step(a_step(0, 10.5, 11.0))
     observed.observer.on_step(a_step(1, 11.0, 12.0))
-    observed.observer.on_completed(12.0, num_in_flight=0)
+    observed.observer.on_completed(a_step(1, 11.0, 12.0), 12.5, num_in_flight=0)
     observed.observer.on_levels(levels())
     assert observed.value("pipelineserve_step_time_seconds_sum", stage="0") == 0.5
     assert observed.value("pipelineserve_step_time_seconds_sum", stage="1") == 1.0
@@ -176,5 +176,5 @@ def test_totals_of_the_scheduler_are_counted_by_their_rise() -> None:
 
 def test_a_refusal_is_counted_as_rejected() -> None:
     observed = Observed()
-    observed.observer.on_rejected()
+    observed.observer.on_rejected(5, 0.0)
     assert observed.value(metrics.REQUESTS.name, outcome="rejected") == 1
