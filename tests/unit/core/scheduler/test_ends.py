@@ -39,7 +39,7 @@ def last_piece_in_flight() -> Pipeline:
 def ready() -> Pipeline:
     pipeline = last_piece_in_flight()
     pipeline.complete()
-    assert "r" in pipeline.scheduler._ready
+    assert "r" in {r.request_id for r in pipeline.scheduler._decodes.first_ready(9)}
     return pipeline
 
 
