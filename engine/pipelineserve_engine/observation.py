@@ -70,6 +70,7 @@ class Levels:
     census: Census
     kv_used_ratio: float
     num_swapped_blocks: int
+    num_held: int
     tally: Tally
 
 
@@ -79,6 +80,7 @@ def levels_of(scheduler: Scheduler) -> Levels:
         census=scheduler.census(),
         kv_used_ratio=scheduler.kv_used_ratio,
         num_swapped_blocks=scheduler.kv.host.num_taken,
+        num_held=scheduler.num_held,
         tally=scheduler.tally,
     )
 
@@ -86,7 +88,7 @@ def levels_of(scheduler: Scheduler) -> Levels:
 class Listener:
     """Hears what the observer hears, in the engine's thread; each kind overrides what it needs."""
 
-    def on_accepted(self, request_id: str, now_s: float) -> None:
+    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
         """See `Observer.on_accepted`."""
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
@@ -137,7 +139,7 @@ class Observer:
         """A request entered the waiting queue."""
         self._telemetry.counter(metrics.PROMPT_TOKENS).inc(num_prompt_tokens)
         for listener in self._listeners:
-            listener.on_accepted(request_id, now_s)
+            listener.on_accepted(request_id, num_prompt_tokens, now_s)
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
         """A request was refused."""
@@ -210,6 +212,7 @@ class Observer:
         self._telemetry.gauge(metrics.REQUESTS_RUNNING).set(census.running)
         self._telemetry.gauge(metrics.KV_USED).set(levels.kv_used_ratio)
         self._telemetry.gauge(metrics.KV_SWAPPED).set(levels.num_swapped_blocks)
+        self._telemetry.gauge(metrics.REQUESTS_HELD).set(levels.num_held)
         self._count_preemptions(tally)
         self._rise(metrics.CACHED_TOKENS, tally.cached_tokens, self._reported.cached_tokens)
         self._reported.cached_tokens = tally.cached_tokens
