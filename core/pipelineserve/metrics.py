@@ -67,8 +67,13 @@ QUEUE_WAIT = Metric(
 REQUESTS = Metric(
     "pipelineserve_requests_total",
     MetricKind.COUNTER,
-    "Requests that ended, by how: stop, length, cancelled, rejected, error.",
+    "Requests that ended, by how: stop, length, cancelled, rejected, error (an internal one).",
     labels=("outcome",),
+)
+ACCOUNTING_FAULTS = Metric(
+    "pipelineserve_accounting_faults_total",
+    MetricKind.COUNTER,
+    "Times that the requests in the engine did not add up; the log has the numbers. Must stay 0.",
 )
 REQUESTS_WAITING = Metric(
     "pipelineserve_requests_waiting", MetricKind.GAUGE, "Requests in the waiting queue."
@@ -182,6 +187,7 @@ CATALOGUE: tuple[Metric, ...] = (
     E2E,
     QUEUE_WAIT,
     REQUESTS,
+    ACCOUNTING_FAULTS,
     REQUESTS_WAITING,
     REQUESTS_RUNNING,
     PREEMPTIONS,

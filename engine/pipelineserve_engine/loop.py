@@ -36,6 +36,10 @@ _RATE_WINDOW = 64
 
 _LEVELS_PERIOD_S = 0.1
 
+# The loop never waits for a step, and a turn takes milliseconds; starting the stages anew, with the
+# old ones' memory to be given back, takes seconds. A loop that stands still for longer is stuck.
+_STILL_S = 30.0
+
 # Clients are told no more: an exception's own message may quote somebody else's prompt.
 _INTERNAL_ERROR = "internal error in the engine; the server's log has more"
 
@@ -74,6 +78,11 @@ class _Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fail:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Ask:
     """A question to what this thread owns; one of the two is called, once."""
 
@@ -81,7 +90,7 @@ class _Ask:
     refuse: Callable[[EngineUnavailableError], None]
 
 
-_Command = _Submit | _Cancel | _Finish | _Ask
+_Command = _Submit | _Cancel | _Finish | _Fail | _Ask
 
 
 class EngineLoop:
@@ -120,12 +129,14 @@ class EngineLoop:
         self._streams: dict[str, _Stream] = {}
         self._end_times_s: deque[float] = deque(maxlen=_RATE_WINDOW)
         self._next_levels_s = 0.0
+        self._turned_at_s = 0.0
         self._is_stopping = False
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="engine-loop", daemon=True)
 
     def start(self) -> None:
         """Start the thread; the stages must be ready."""
+        self._turned_at_s = self._clock()
         self._thread.start()
 
     def stop(self) -> None:
@@ -160,12 +171,20 @@ class EngineLoop:
         """See `EngineClient.finish`."""
         self._post(_Finish(request_id))
 
+    def fail(self, request_id: str) -> None:
+        """See `EngineClient.fail`."""
+        self._post(_Fail(request_id))
+
     def status(self) -> EngineStatus:
         """See `EngineClient.status`."""
         if self._failure is not None:
             return EngineStatus(is_live=False, is_ready=False, detail=self._failure)
         if not self._thread.is_alive():
             return EngineStatus(is_live=False, is_ready=False, detail="the engine has ended")
+        still_s = self._clock() - self._turned_at_s
+        if still_s > _STILL_S:
+            detail = f"the engine's loop has stood still for {still_s:.0f} s"
+            return EngineStatus(is_live=False, is_ready=False, detail=detail)
         if self._is_stopping:
             return EngineStatus(is_live=True, is_ready=False, detail="stopping")
         if self._recovery.phase is not Phase.SERVING:
@@ -188,12 +207,18 @@ class EngineLoop:
         reply: Future[_ReplyT] = Future()
 
         def answer(now_s: float) -> None:
+            if not reply.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
             try:
                 reply.set_result(question(now_s))
             except Exception as error:  # noqa: BLE001 - it is the asker's to handle
                 reply.set_exception(error)
 
-        self._post(_Ask(answer, reply.set_exception))
+        def refuse(error: EngineUnavailableError) -> None:
+            if reply.set_running_or_notify_cancel():
+                reply.set_exception(error)
+
+        self._post(_Ask(answer, refuse))
         # Asked after posting: a loop that fails from here on answers what was posted.
         if self._failure is not None:
             raise EngineUnavailableError(self._failure)
@@ -232,7 +257,7 @@ class EngineLoop:
 
     def _turn(self) -> None:
         """Take in commands and reports, fill slots, wait for the next of either."""
-        now_s = self._clock()
+        now_s = self._turned_at_s = self._clock()
         while self._commands:
             self._obey(self._commands.popleft(), now_s)
         wait_s = _IDLE_WAIT_S
@@ -246,6 +271,7 @@ class EngineLoop:
             self._end_times_s.clear()  # idle time says nothing about how fast places become free
         if now_s >= self._next_levels_s:
             self._core.observe_levels()
+            self._deliver(self._core.audit(len(self._streams), now_s), now_s)
             self._next_levels_s = now_s + _LEVELS_PERIOD_S
 
     def _exchange(self, now_s: float, wait_s: float) -> None:
@@ -293,6 +319,9 @@ class EngineLoop:
                 self._core.finish(request_id, now_s)
                 if (stream_or_none := self._streams.pop(request_id, None)) is not None:
                     stream_or_none.put(TokenEvent(None, FinishReason.STOP))
+            case _Fail(request_id):
+                self._streams.pop(request_id, None)
+                self._core.fail(request_id, now_s)
             case _Ask(answer, _):
                 answer(now_s)
 
@@ -334,7 +363,7 @@ class EngineLoop:
                     stream.put(EngineUnavailableError(message))
                 case _Ask(_, refuse):
                     refuse(EngineUnavailableError(message))
-                case _Cancel() | _Finish():
+                case _Cancel() | _Finish() | _Fail():
                     pass  # every request has ended
         try:
             self._core.fail_all(self._clock())

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from pipelineserve import metrics
 from pipelineserve.scheduler.messages import Census, Emission, MicroBatch
-from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.scheduler.requests import FinishReason, RequestRecord
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.tally import Tally
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
 
 _BUBBLE_WINDOW_S = 10.0
+_REJECTED = "rejected"
 
 
 class BusyMeter:
@@ -130,6 +131,9 @@ class Observer:
         self._meter = BusyMeter(num_stages)
         self._reported = Tally()
         self._listeners = list(listeners)
+        # From the start, or the first error would not show as a rise.
+        for outcome in (*(finish.value for finish in FinishReason), _REJECTED):
+            telemetry.counter(metrics.REQUESTS).labels(outcome=outcome)
 
     def add(self, listener: Listener) -> None:
         """Tell this one as well from now on."""
@@ -143,9 +147,13 @@ class Observer:
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
         """A request was refused."""
-        self._telemetry.counter(metrics.REQUESTS).labels(outcome="rejected").inc()
+        self._telemetry.counter(metrics.REQUESTS).labels(outcome=_REJECTED).inc()
         for listener in self._listeners:
             listener.on_rejected(num_prompt_tokens, now_s)
+
+    def on_accounting_fault(self) -> None:
+        """The requests in the engine do not add up."""
+        self._telemetry.counter(metrics.ACCOUNTING_FAULTS).inc()
 
     def on_recovery(self) -> None:
         """The stages failed and start anew; what was in the pipeline is gone."""

@@ -33,6 +33,7 @@ def check_census(pipeline: Pipeline) -> None:
     ends = Counter(t.record.finish for t in pipeline.accepted if t.record is not None)
     census = pipeline.scheduler.census()
     assert census.is_conserved
+    assert pipeline.scheduler.lost() == ()
     assert census == Census(
         arrived=len(pipeline.accepted) + len(pipeline.rejected),
         rejected=len(pipeline.rejected),

@@ -281,6 +281,19 @@ class Scheduler:
         """Whether the slot's micro-batch has not come back."""
         return slot_index in self._in_flight
 
+    def lost(self) -> tuple[str, ...]:
+        """Live requests that nothing will ever bring on; a mistake in here if there are any."""
+        waiting = {request.request_id for request in self._waiting}
+        return tuple(
+            request_id
+            for request_id, request in self._live.items()
+            if request.num_in_flight == 0
+            and request_id not in waiting
+            and request_id not in self._prefilling
+            and request not in self._decodes
+            and not self._decodes.is_held(request)
+        )
+
     def census(self) -> Census:
         """Account for every request that ever arrived."""
         return Census(

@@ -113,11 +113,11 @@ class ControlDesk:
                 self._count("applied")
                 return Applied(first_micro_batch)
 
-    def turn(self, now_s: float) -> float | None:
+    def turn(self, now_s: float) -> float:
         """Do what is due before the next micro-batch is composed.
 
         Returns:
-            Seconds until there is something to do again, or None if nothing is planned. A lease
+            Seconds until there is something to do again, infinite if nothing is planned. A lease
             need not be waited for: nothing is composed without a turn before it.
         """
         if self._session.lapse(now_s):

@@ -1,6 +1,7 @@
 """What happens in the engine as batches of records for those who watch."""
 
 from collections.abc import Callable
+from math import inf
 
 from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import FinishReason, RequestRecord
@@ -77,10 +78,10 @@ class Recorder(Listener):
             self._steps, self._requests = [], []
             self._assembler.forget()
 
-    def turn(self, now_s: float) -> float | None:
-        """Send what is due; return the seconds until more is, or None if nobody watches."""
+    def turn(self, now_s: float) -> float:
+        """Send what is due; return the seconds until more is, infinite if nobody watches."""
         if not self._is_watched:
-            return None
+            return inf
         num_records = len(self._steps) + len(self._requests)
         due_s = self._last_flush_s + (FLUSH_PERIOD_S if num_records else SNAPSHOT_PERIOD_S)
         if num_records < FLUSH_RECORDS and now_s < due_s:

@@ -38,7 +38,7 @@ class SnapshotSource:
             lease_left_s=self._session.lease_left_s(now_s),
             demand_tokens_per_s=self._demand_tokens_per_s(view.waiting_tokens, now_s),
             capacity_tokens_per_s=steps.capacity_tokens_per_s,
-            # Between two micro-batches of a slot none is in flight: its share of the pool stands in.
+            # With one slot none may be in flight: its share of the pool stands in.
             most_decodes=max(steps.most_decodes, even_decodes),
         )
 

@@ -179,3 +179,9 @@ def test_a_refusal_is_counted_as_rejected() -> None:
     observed = Observed()
     observed.observer.on_rejected(5, 0.0)
     assert observed.value(metrics.REQUESTS.name, outcome="rejected") == 1
+
+
+def test_every_outcome_is_there_from_the_start_so_that_the_first_error_is_a_rise() -> None:
+    observed = Observed()
+    for outcome in ("stop", "length", "cancelled", "rejected", "error"):
+        assert observed.value(metrics.REQUESTS.name, outcome=outcome) == 0

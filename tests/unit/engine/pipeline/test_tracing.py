@@ -160,10 +160,10 @@ def test_names_the_flag_when_the_file_cannot_be_written(tmp_path: Path) -> None:
 
 def test_nothing_is_recorded_unless_asked_for(tmp_path: Path) -> None:
     required = ("--model-folder=model", "--served-name=m")
-    with _observing(parse_settings(required), CollectorRegistry(), 2) as observer:
+    with _observing(parse_settings(required), Telemetry(CollectorRegistry()), 2) as observer:
         assert observer._listeners == []
     path = tmp_path / "record.jsonl"
     settings = parse_settings([*required, f"--trace-file={path}"])
-    with _observing(settings, CollectorRegistry(), 2) as observer:
+    with _observing(settings, Telemetry(CollectorRegistry()), 2) as observer:
         observer.on_recovery()
     assert [line["type"] for line in lines_of(path)] == ["header", "restart"]
