@@ -78,7 +78,7 @@ class ControlServer:
         """Serve this engine."""
         self._service.open(engine)
         self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        logger.info("serving controllers on %s", self.address)
+        logger.info("controllers can call %s", self.address)
 
     def turn_away(self) -> None:
         """End all watches, and tell whoever calls that the engine is stopping."""
