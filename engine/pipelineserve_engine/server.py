@@ -151,7 +151,7 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
                 static_chunk_tokens=settings.static_chunk_tokens,
                 version=version("pipelineserve"),
             )
-            control.open(ControlledEngine(loop, desk, telemetry, hello))
+            control.open(ControlledEngine(loop, desk, hello))
             stack.callback(control.turn_away)
         stack.callback(ending.begin)
         host, port = listener.getsockname()[:2]

@@ -2,13 +2,14 @@
 
 import logging
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Protocol
 
 from pipelineserve import metrics
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.scheduler.session import ControlSession, Granted, Refused, Repeated
+from pipelineserve.scheduler.session import ControlSession, Granted, Refusal, Refused, Repeated
 from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve_engine.control.recorder import Recorder
 from pipelineserve_engine.control.watchers import Watcher
@@ -18,6 +19,14 @@ MAX_WATCHERS = 4
 MAX_PENDING_RECORDS = 4096
 
 logger = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """What became of a policy that was not refused for its session or sequence."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    INVALID = "invalid"
 
 
 class Schedulable(Protocol):
@@ -54,7 +63,8 @@ def first_epoch(unix_time_s: float) -> int:
 class ControlDesk:
     """Puts policies in force, ends their leases, opens and closes sessions.
 
-    Not thread-safe: everything is called in the engine's thread, whatever state the stages are in.
+    Not thread-safe: all but `count` is called in the engine's thread, whatever state the stages are
+    in.
 
     Args:
         scheduler: obeys.
@@ -77,6 +87,9 @@ class ControlDesk:
         self._fallback = replace(default, holding=HoldNothing(Reason.LEASE_ENDED))
         self._recorder = recorder
         self._telemetry = telemetry
+        # From the start, or the first of each would not show as a rise.
+        for outcome in (*Outcome, *Refusal):
+            telemetry.counter(metrics.POLICIES).labels(outcome=outcome.value)
 
     def open(self, controller_name: str, now_s: float) -> Opened | None:
         """Begin a session; None if there are as many watchers as there may be."""
@@ -101,16 +114,16 @@ class ControlDesk:
         """Put a policy in force before the next micro-batch is composed, or say why not."""
         match self._session.check(epoch, sequence):
             case Refused() as refused:
-                self._count(refused.refusal.value)
+                self.count(refused.refusal)
                 return refused
             case Repeated(first_micro_batch):
-                self._count("repeated")
+                self.count(Outcome.REPEATED)
                 return Applied(first_micro_batch)
             case Granted():
                 first_micro_batch = self._scheduler.adopt(leased.policy)
                 self._session.grant(sequence, first_micro_batch, leased.lease_s, now_s)
                 self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(1)
-                self._count("applied")
+                self.count(Outcome.APPLIED)
                 return Applied(first_micro_batch)
 
     def turn(self, now_s: float) -> float:
@@ -127,8 +140,9 @@ class ControlDesk:
             logger.warning("the policy's lease has ended; back to the static chunk")
         return self._recorder.turn(now_s)
 
-    def _count(self, outcome: str) -> None:
-        self._telemetry.counter(metrics.POLICIES).labels(outcome=outcome).inc()
+    def count(self, outcome: Outcome | Refusal) -> None:
+        """Count one policy; the only method for any thread."""
+        self._telemetry.counter(metrics.POLICIES).labels(outcome=outcome.value).inc()
 
     def _count_watchers(self) -> None:
         self._telemetry.gauge(metrics.WATCHERS).set(self._recorder.num_watchers)

@@ -9,15 +9,13 @@ from typing import NoReturn, Protocol, TypeVar
 
 import grpc
 
-from pipelineserve import metrics
 from pipelineserve.errors import EngineUnavailableError, Fault, InvalidInputError
 from pipelineserve.scheduler.session import Refusal, Refused
 from pipelineserve.wire.policies import LeasedPolicy, decode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve.wire.v1.scheduler_pb2_grpc import SchedulerControlServicer
-from pipelineserve_engine.control.desk import MAX_WATCHERS, ControlDesk, Opened
+from pipelineserve_engine.control.desk import MAX_WATCHERS, ControlDesk, Opened, Outcome
 from pipelineserve_engine.control.watchers import Watcher
-from pipelineserve_engine.telemetry import Telemetry
 
 MAX_NAME_LENGTH = 253
 # A turn of the engine's loop takes milliseconds; starting the stages anew, seconds.
@@ -44,14 +42,12 @@ class ControlledEngine:
 
     Attributes:
         asker: leads into the engine's thread.
-        desk: lives in it.
-        telemetry: counts what never gets there.
+        desk: lives in it, but for `count`.
         hello: what a session begins with, but for its epoch.
     """
 
     asker: Asker
     desk: ControlDesk
-    telemetry: Telemetry
     hello: pb.Hello
 
 
@@ -104,7 +100,7 @@ class SchedulerControl(SchedulerControlServicer):
         try:
             leased = _decoded(request, engine.hello.max_chunk_tokens)
         except InvalidInputError as error:
-            engine.telemetry.counter(metrics.POLICIES).labels(outcome="invalid").inc()
+            engine.desk.count(Outcome.INVALID)
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, _text_of(error))
         epoch, sequence = request.epoch, request.sequence
         outcome = _answer(
