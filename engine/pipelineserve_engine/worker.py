@@ -19,8 +19,10 @@ import msgspec
 import torch
 import zmq
 
-from pipelineserve.errors import PipelineServeError
+from pipelineserve.errors import EngineUnavailableError, PipelineServeError
 from pipelineserve_engine.kv_cache import HostPoolShape
+from pipelineserve_engine.remote.keys import read_group_key, secure_client
+from pipelineserve_engine.remote.messages import MAX_COMMAND_BYTES
 from pipelineserve_engine.stage_messages import (
     FailureReport,
     HeartbeatReport,
@@ -28,54 +30,65 @@ from pipelineserve_engine.stage_messages import (
     StageCommand,
     StageReport,
     StepCommand,
-    StepReport,
 )
 from pipelineserve_engine.stage_model import StageModel, StageShape
-from pipelineserve_engine.stage_runner import StageRunner
-from pipelineserve_engine.transport import DistributedTransport, NoTransport, Transport
+from pipelineserve_engine.stage_runner import StageOutput, StageRunner
+from pipelineserve_engine.step_loop import StepLoop
+from pipelineserve_engine.transport.opening import open_transport
+from pipelineserve_engine.transport.protocol import Transport
+from pipelineserve_engine.worker_settings import WorkerSettings
 
-_RENDEZVOUS_FILE = "rendezvous"
 _ORPHAN_CHECK_PERIOD_S = 1.0
 _HEARTBEAT_PERIOD_S = 0.5
 
 
-class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one stage's process is started with.
+class CommandSocket:
+    """A stage's commands as they come over ZeroMQ."""
 
-    Attributes:
-        model_folder: holds config.json and safetensors.
-        stage_index: from 0.
-        num_stages: of the pipeline.
-        num_slots: micro-batches in flight at once.
-        first_layer_index: of this stage.
-        num_layers: of this stage.
-        num_blocks: KV blocks, the same on every stage.
-        num_host_blocks: host blocks for KV that is swapped out, the same on every stage.
-        block_tokens: tokens of one block.
-        dtype: torch's name of it, for example float32.
-        num_threads: torch's threads in this process.
-        command_address: ZeroMQ address to pull commands from.
-        report_address: ZeroMQ address to push reports to.
-        shared_folder: holds the sockets, and the file through which the stages find each other;
-            removed by stages that outlive the server.
-        server_pid: the worker ends when this is no longer its parent.
-    """
+    def __init__(self, commands: zmq.Socket[bytes], reports: zmq.Socket[bytes]) -> None:
+        self._commands = commands
+        self._decoder = msgspec.msgpack.Decoder(StageCommand)
+        self._poller = zmq.Poller()
+        self._poller.register(commands, zmq.POLLIN)
+        # ZeroMQ connects again by itself, but what was under way is lost.
+        self._losses = [
+            socket.get_monitor_socket(zmq.Event.DISCONNECTED) for socket in (commands, reports)
+        ]
+        for loss in self._losses:
+            self._poller.register(loss, zmq.POLLIN)
 
-    model_folder: str
-    stage_index: int
-    num_stages: int
-    num_slots: int
-    first_layer_index: int
-    num_layers: int
-    num_blocks: int
-    num_host_blocks: int
-    block_tokens: int
-    dtype: str
-    num_threads: int
-    command_address: str
-    report_address: str
-    shared_folder: str
-    server_pid: int
+    def next(self) -> StageCommand:
+        """Wait for the next command."""
+        while (command := self._poll(None)) is None:
+            pass  # woken without one
+        return command
+
+    def next_if_there(self) -> StageCommand | None:
+        """The next command, or None if it has not come yet."""
+        return self._poll(0)
+
+    def _poll(self, timeout_ms: int | None) -> StageCommand | None:
+        ready = dict(self._poller.poll(timeout_ms))
+        if any(loss in ready for loss in self._losses):
+            raise EngineUnavailableError("the connection to the server is lost")
+        if self._commands not in ready:
+            return None
+        command: StageCommand = self._decoder.decode(self._commands.recv())
+        return command
+
+
+class _FinishingRunner:
+    """Ends each step when the GPU has computed it, so that its time is the step's."""
+
+    def __init__(self, runner: StageRunner, device: torch.device) -> None:
+        self._runner = runner
+        self._device = device
+
+    def run(self, command: StepCommand, hidden: torch.Tensor | None) -> StageOutput:
+        """See `StageRunner.run`."""
+        output = self._runner.run(command, hidden)
+        torch.cuda.current_stream(self._device).synchronize()
+        return output
 
 
 class Worker:
@@ -85,11 +98,16 @@ class Worker:
         self._settings = settings
         self._context = context
         self._is_ending = threading.Event()
-        self._commands = context.socket(zmq.PULL)
-        self._commands.connect(settings.command_address)
-        self._reports = context.socket(zmq.PUSH)
-        self._reports.connect(settings.report_address)
-        self._decoder = msgspec.msgpack.Decoder(StageCommand)
+        self._key = (
+            None
+            if settings.group_key_file is None
+            else read_group_key(Path(settings.group_key_file))
+        )
+        self._reports = self._connect(zmq.PUSH, settings.endpoints.report_address)
+        self._commands = CommandSocket(
+            self._connect(zmq.PULL, settings.endpoints.command_address), self._reports
+        )
+        self._device = torch.device(settings.device)
         self._is_first = settings.stage_index == 0
         self._is_last = settings.stage_index == settings.num_stages - 1
 
@@ -107,8 +125,15 @@ class Worker:
                 copy_s_per_block=model.measure_copy_s(time.monotonic),
             )
         )
-        while isinstance(command := self._next_command(), StepCommand):
-            self._step(command, runner, transport)
+        StepLoop(
+            stage_index=self._settings.stage_index,
+            commands=self._commands,
+            transport=transport,
+            runner=_FinishingRunner(runner, self._device)
+            if self._device.type == "cuda"
+            else runner,
+            report=self._report,
+        ).run()
         transport.close()
 
     def start_heartbeats(self) -> None:
@@ -116,8 +141,7 @@ class Worker:
         message = msgspec.msgpack.encode(HeartbeatReport(self._settings.stage_index))
 
         def beat() -> None:
-            with self._context.socket(zmq.PUSH) as socket:
-                socket.connect(self._settings.report_address)
+            with self._connect(zmq.PUSH, self._settings.endpoints.report_address) as socket:
                 while not self._is_ending.wait(_HEARTBEAT_PERIOD_S):
                     socket.send(message, zmq.DONTWAIT)
 
@@ -139,65 +163,52 @@ class Worker:
             is_last=self._is_last,
             num_kv_positions=self._settings.num_blocks * self._settings.block_tokens,
             dtype=getattr(torch, self._settings.dtype),
-            device=torch.device("cpu"),
+            device=self._device,
             host_pool=HostPoolShape(self._settings.num_host_blocks, self._settings.block_tokens),
         )
 
     def _join(self, hidden_size: int, dtype: torch.dtype) -> Transport:
-        if self._settings.num_stages == 1:
-            return NoTransport()
-        return DistributedTransport(
+        return open_transport(
+            self._settings.endpoints.links,
             stage_index=self._settings.stage_index,
             num_stages=self._settings.num_stages,
-            rendezvous=Path(self._settings.shared_folder) / _RENDEZVOUS_FILE,
+            num_slots=self._settings.num_slots,
             hidden_size=hidden_size,
             dtype=dtype,
-            num_slots=self._settings.num_slots,
+            device=self._device,
         )
 
-    def _next_command(self) -> StageCommand:
-        return self._decoder.decode(self._commands.recv())
-
-    def _step(self, command: StepCommand, runner: StageRunner, transport: Transport) -> None:
-        hidden = None if self._is_first else transport.receive(command.num_tokens)
-        start_s = time.monotonic()
-        output = runner.run(command, hidden)
-        end_s = time.monotonic()
-        if output.hidden is not None:
-            transport.send(output.hidden)
-        self._report(
-            StepReport(
-                stage_index=self._settings.stage_index,
-                sequence=command.sequence,
-                slot_index=command.slot_index,
-                start_s=start_s,
-                end_s=end_s,
-                token_ids=output.token_ids,
-                extras=output.extras,
-            )
-        )
+    def _connect(self, kind: int, address: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.maxmsgsize = MAX_COMMAND_BYTES
+        socket.ipv6 = "[" in address
+        if self._key is not None:
+            secure_client(socket, self._key, self._settings.endpoints.generation)
+        socket.connect(address)
+        return socket
 
     def _report(self, report: StageReport) -> None:
         self._reports.send(msgspec.msgpack.encode(report))
 
 
-def follow_server(server_pid: int, on_gone: Callable[[], None]) -> None:
-    """Call `on_gone`, from a thread, once `server_pid` is no longer the parent.
+def follow_parent(parent_pid: int, on_gone: Callable[[], None]) -> None:
+    """Call `on_gone`, from a thread, once `parent_pid` is no longer the parent.
 
     A thread, because the stage may be waiting for a neighbour that is gone as well.
     """
 
     def watch() -> None:
-        while os.getppid() == server_pid:
+        while os.getppid() == parent_pid:
             time.sleep(_ORPHAN_CHECK_PERIOD_S)
         on_gone()
 
-    threading.Thread(target=watch, name="follow-server", daemon=True).start()
+    threading.Thread(target=watch, name="follow-parent", daemon=True).start()
 
 
-def _end_as_orphan(shared_folder: Path) -> NoReturn:
+def _end_as_orphan(shared_folder: str | None) -> NoReturn:
     """End at once: nobody is left to report to, or to clean up."""
-    shutil.rmtree(shared_folder, ignore_errors=True)
+    if shared_folder is not None:
+        shutil.rmtree(shared_folder, ignore_errors=True)
     os._exit(1)
 
 
@@ -207,7 +218,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
-    follow_server(settings.server_pid, lambda: _end_as_orphan(Path(settings.shared_folder)))
+    follow_parent(settings.parent_pid, lambda: _end_as_orphan(settings.endpoints.shared_folder))
     torch.set_num_threads(settings.num_threads)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     worker = Worker(settings, context)
