@@ -240,7 +240,7 @@ def test_a_restarted_controller_takes_over_and_the_old_one_is_refused(
     code, text = refused(lambda: new.apply(2, a_fixed_policy(16)))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "sequence: expected above 3" in text
-    old.wait_snapshot(lambda snapshot: True)  # it is still told what happens
+    old.wait_snapshot(lambda _: True)  # it is still told what happens
 
 
 def test_two_watchers_are_told_the_same(server: EngineServer, client: ControlClient) -> None:
@@ -399,7 +399,7 @@ def test_over_tcp_only_controllers_with_the_right_certificate_get_in(
             session = client.watch()
             for stranger in (None, other.issue("stranger")):
                 with ControlClient(address, client_credentials(authority, stranger)) as outside:
-                    code, _ = refused(lambda: outside.apply(1, 1, a_fixed_policy()))  # noqa: B023
+                    code, _ = refused(lambda: outside.apply(1, 1, a_fixed_policy()))
                     assert code is grpc.StatusCode.UNAVAILABLE
             replace_pair(pair, other.issue("server-2"))
             with ControlClient(address, client_credentials(other, mine)) as renewed:

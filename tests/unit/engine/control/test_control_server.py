@@ -1,5 +1,6 @@
 """The control server's socket is private and never stolen; calls are answered in every state."""
 
+import random
 import socket
 import stat
 import threading
@@ -62,6 +63,7 @@ class Served:
         self.client = ControlClient(server.address, credentials)
 
     def open(self) -> None:
+        """Give it an engine."""
         engine = a_scripted_engine()
         settings = engine.core.scheduler.settings
         hello = make_hello(
@@ -70,6 +72,7 @@ class Served:
         self.server.open(ControlledEngine(self.asker, a_desk(engine), hello))
 
     def health(self, service: str = SERVICE_NAME) -> str:
+        """What the health service says."""
         stub = health_pb2_grpc.HealthStub(self.client.channel)
         status = stub.Check(health_pb2.HealthCheckRequest(service=service)).status
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
@@ -158,12 +161,12 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     pair = authority.issue("server")
     files = TlsFiles(str(pair.certificate), str(pair.key), str(authority.pair.certificate))
-    with (
-        control_server("127.0.0.1:0", files) as first,
-        pytest.raises(EngineUnavailableError, match="cannot serve controllers on 127"),
-    ):
+    with control_server("127.0.0.1:0", files) as first:
         assert first is not None
-        with control_server(first.address, files):
+        with (
+            pytest.raises(EngineUnavailableError, match="cannot serve controllers on 127"),
+            control_server(first.address, files),
+        ):
             pass
 
 
@@ -201,7 +204,7 @@ def test_only_a_controller_with_a_certificate_of_the_client_ca_gets_in(tls: Tls)
         for pair in (None, other.issue("stranger")):
             stranger = tls.client(server, tls.authority, pair)
             with stranger.client as client:
-                code, _ = status_of(lambda: client.apply(1, 1, a_fixed_policy()))  # noqa: B023
+                code, _ = status_of(lambda: client.apply(1, 1, a_fixed_policy()))
                 assert code is grpc.StatusCode.UNAVAILABLE
         plain = Served(server)
         with plain.client as client:
@@ -309,6 +312,22 @@ def test_a_request_that_is_too_large_is_refused_unread(served: Served) -> None:
     policy.fixed.reason = "x" * (MAX_REQUEST_BYTES + 1)
     code, _ = status_of(lambda: served.client.apply(1, 1, policy))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_bytes_that_are_no_message_are_refused_and_the_next_call_is_served(
+    served: Served,
+) -> None:
+    served.open()
+    session = served.client.watch()
+    send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = served.client.channel.unary_unary(
+        f"/{SERVICE_NAME}/Apply"
+    )
+    chance = random.Random(3)
+    for _ in range(100):
+        content = chance.randbytes(chance.randrange(1, 200))
+        code, _ = status_of(lambda: send(content, timeout=30.0))  # noqa: B023
+        assert code in {grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT}
+    assert session.apply(1, a_fixed_policy()) == 0
 
 
 def test_every_fault_is_named_however_long_they_are(served: Served) -> None:
