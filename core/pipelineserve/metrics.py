@@ -148,6 +148,37 @@ CHUNK_TOKENS = Metric(
     MetricKind.GAUGE,
     "Token budget of the latest micro-batch, decodes included.",
 )
+REQUESTS_HELD = Metric(
+    "pipelineserve_requests_held",
+    MetricKind.GAUGE,
+    "Decodes that a policy keeps out of micro-batches for now.",
+)
+POLICIES = Metric(
+    "pipelineserve_policies_total",
+    MetricKind.COUNTER,
+    "Policies that controllers sent, by outcome: applied, repeated, or why refused.",
+    labels=("outcome",),
+)
+POLICY_IN_FORCE = Metric(
+    "pipelineserve_policy_in_force",
+    MetricKind.GAUGE,
+    "1 while a controller's policy holds, 0 while the static chunk does.",
+)
+POLICY_LAPSES = Metric(
+    "pipelineserve_policy_lapses_total",
+    MetricKind.COUNTER,
+    "Policies whose lease ended without a newer one; the static chunk came back.",
+)
+WATCHERS = Metric(
+    "pipelineserve_control_watchers",
+    MetricKind.GAUGE,
+    "Controllers that are told what happens.",
+)
+RECORDS_LOST = Metric(
+    "pipelineserve_control_records_lost_total",
+    MetricKind.COUNTER,
+    "Step and request records that a slow watcher was never told.",
+)
 
 CATALOGUE: tuple[Metric, ...] = (
     TTFT,
@@ -172,4 +203,10 @@ CATALOGUE: tuple[Metric, ...] = (
     BUBBLE,
     MICRO_BATCH_TOKENS,
     CHUNK_TOKENS,
+    REQUESTS_HELD,
+    POLICIES,
+    POLICY_IN_FORCE,
+    POLICY_LAPSES,
+    WATCHERS,
+    RECORDS_LOST,
 )

@@ -123,9 +123,9 @@ class EngineCore:
         match outcome:
             case Accepted():
                 self._sampling[request.request_id] = RequestSampling(request, self._draw_seed)
-                self._observer.on_accepted(len(request.prompt_token_ids))
+                self._observer.on_accepted(request.request_id, len(request.prompt_token_ids), now_s)
             case Rejected():
-                self._observer.on_rejected()
+                self._observer.on_rejected(len(request.prompt_token_ids), now_s)
         return outcome
 
     def cancel(self, request_id: str, now_s: float) -> None:
@@ -229,10 +229,10 @@ class EngineCore:
         failed = self._fail_samples(sampled, extras, now_s)
         result = StepResult(report.sequence, report.token_ids)
         emissions = self.scheduler.complete(report.slot_index, result, now_s)
-        self._observer.on_completed(report.end_s, self.scheduler.num_in_flight)
+        self._observer.on_completed(report, now_s, self.scheduler.num_in_flight)
         logprobs = dict(zip((name for name, _ in sampled), extras.logprobs, strict=False))
         for emission in emissions:
-            self._observer.on_emission(emission)
+            self._observer.on_emission(emission, now_s)
             if emission.token_id is not None:
                 self._sampling[emission.request_id].append(emission.token_id)
             self._note_end(emission.record)

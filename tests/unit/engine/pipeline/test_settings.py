@@ -24,19 +24,21 @@ def test_only_the_model_and_its_name_are_required() -> None:
     assert settings == EngineSettings(model_folder=Path("model"), served_name="org/m")
 
 
+CHOSEN_VALUES = {
+    "dtype": "bfloat16",
+    "schedule": "fill_drain",
+    "control_address": "127.0.0.1:0",
+    "transport": "gloo",
+    "stage_addresses": "a,b",  # for the two stages
+}
+
+
 def a_value_of(field: Field[object]) -> object:
     """A value in bounds that is not the default."""
     if field.name in _BOUNDS:
         return _BOUNDS[field.name][0] + 1
-    if field.name == "dtype":
-        return "bfloat16"
-    if field.name == "schedule":
-        return "fill_drain"
-    if field.name == "transport":
-        return "gloo"
-    if field.name == "stage_addresses":
-        return "a,b"  # for the two stages
-    return Path("somewhere") if "Path" in str(field.type) else "something"
+    other = Path("somewhere") if "Path" in str(field.type) else "something"
+    return CHOSEN_VALUES.get(field.name, other)
 
 
 def test_every_field_is_a_flag_of_its_name() -> None:
