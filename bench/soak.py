@@ -218,7 +218,10 @@ async def soak(settings: SoakSettings, server_pid: int) -> SoakResult:
     sampler.cancel()
     is_drained = await _drained(settings.url)
     after = await read_metrics(settings.url)
-    result.counted = {name: after[name] - before.get(name, 0.0) for name in _counter_names()}
+    # A counter with labels has no series before its first event.
+    result.counted = {
+        name: after.get(name, 0.0) - before.get(name, 0.0) for name in _counter_names()
+    }
     result.growth_bytes = growth_bytes(result.samples)
     result.violations = list(violations(result, settings, is_drained=is_drained))
     return result
@@ -268,16 +271,16 @@ def growth_bytes(samples: list[Sample]) -> tuple[int, ...]:
 
 
 async def read_metrics(url: str) -> dict[str, float]:
-    """Every counter and gauge, by name, with the outcome where there is one."""
+    """Every counter and gauge by name, summed over its labels; requests apart by outcome."""
     async with httpx.AsyncClient(trust_env=False, timeout=REQUEST_TIMEOUT_S) as http:
         text = (await http.get(f"{url}/metrics")).raise_for_status().text
-    return {
-        _outcome(sample.labels["outcome"]) if "outcome" in sample.labels else sample.name: (
-            sample.value
-        )
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    values: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            is_request = sample.name == metrics.REQUESTS.name
+            name = _outcome(sample.labels["outcome"]) if is_request else sample.name
+            values[name] = values.get(name, 0.0) + sample.value
+    return values
 
 
 def _outcome(outcome: str) -> str:

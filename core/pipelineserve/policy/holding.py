@@ -48,8 +48,7 @@ class HoldView:
       decode's gap is the time since its last token, its budget what is left of `hold_budget_s`
       after all times in which it was held. A ready decode is holdable if its gap plus one cycle
       stays within the largest gap, one cycle fits its budget, and it has had a token since it was
-      last released. A held one is overdue as soon as that no longer holds. Both can be
-      kept in the order of last tokens, so that only an end of a queue is looked at.
+      last released. A held one is overdue as soon as that no longer holds.
 
     Attributes:
         num_slots: micro-batches that can be in flight at once.

@@ -67,27 +67,19 @@ class PromptLoad:
 class LoadView(SchedulerView):
     """What a chunk policy needs that chooses for exactly the micro-batch being composed.
 
-    The scheduler keeps every sum as events come in, so that the view costs no walk over requests:
-
-    - `assigned`: ask the decode assignment first. `num` is what it gives, `context_tokens` the
-      context sum of all ready decodes · num ÷ ready decodes, rounded: which of them will go is not
-      known before they are issued. The sum of all ready decodes grows when a decode becomes ready
-      and shrinks when it is issued or its request ends.
-    - `started`: over the prompts that have started. There are rarely more than two, so they may be
-      summed anew for each view.
-    - `waiting`: over the waiting queue, at push and remove; prefix hits are not known there, so
-      `past_product` is 0. `waiting_tokens` equals `waiting.tokens`.
-    - `arrived_tokens`: prompt tokens of the requests accepted within the last `arrival_window_s`,
-      which is the window in the policy's settings, or the time since the start if that is less
-      (then more than 0). A deque of (arrival, tokens), trimmed whenever a view is made, will do.
-      Preempted requests do not arrive again.
+    The scheduler keeps every sum as events come in, so that the view costs no walk over requests.
 
     Attributes:
-        assigned: the decodes that this micro-batch will carry.
+        assigned: the decodes that this micro-batch will carry, after holding and releasing. Which
+            of the ready ones will go is not known before they are issued, so their contexts are the
+            mean of those.
         started: prompts with pieces issued and pieces to issue.
-        waiting: prompts in the waiting queue.
-        arrived_tokens: prompt tokens that arrived within the window.
-        arrival_window_s: length of that window in seconds, above 0.
+        waiting: prompts in the waiting queue; their prefix hits are not known, so `past_product` is
+            0. `waiting_tokens` equals `waiting.tokens`.
+        arrived_tokens: prompt tokens of the requests accepted within the window; preempted
+            requests do not arrive again.
+        arrival_window_s: length of that window: the policy's, or less just after the first
+            request; above 0.
     """
 
     assigned: DecodeLoad

@@ -9,15 +9,21 @@ _LEAST_WINDOW_S = 1.0
 class ArrivalWindow:
     """Counts over a sliding window; times never fall.
 
-    Attributes:
+    Args:
         window_s: its length.
     """
 
     def __init__(self, window_s: float) -> None:
-        self.window_s = window_s
+        self._window_s = window_s
         self._arrivals: deque[tuple[float, int]] = deque()
         self._tokens = 0
         self._first_s: float | None = None
+
+    def resize(self, window_s: float) -> None:
+        """Count over another length; a longer one begins with what was kept for the shorter."""
+        if window_s > self._window_s and self._arrivals:
+            self._first_s = self._arrivals[0][0]
+        self._window_s = window_s
 
     def add(self, tokens: int, now_s: float) -> None:
         """A prompt of so many tokens was accepted."""
@@ -31,9 +37,9 @@ class ArrivalWindow:
         """Tokens that arrived within the window, and its length: less just after the start."""
         self._trim(now_s)
         first_s = now_s if self._first_s is None else self._first_s
-        span_s = min(self.window_s, max(_LEAST_WINDOW_S, now_s - first_s))
+        span_s = min(self._window_s, max(_LEAST_WINDOW_S, now_s - first_s))
         return self._tokens, span_s
 
     def _trim(self, now_s: float) -> None:
-        while self._arrivals and self._arrivals[0][0] <= now_s - self.window_s:
+        while self._arrivals and self._arrivals[0][0] <= now_s - self._window_s:
             self._tokens -= self._arrivals.popleft()[1]

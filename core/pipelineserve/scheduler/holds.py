@@ -54,7 +54,11 @@ class HoldKeeper:
             for request in self._pool.first_ready(due.num)
             if self._may_be_held(request, cycle_s, now_s)
         ]
-        overdue = [r for r in self._pool.each_held() if not self._may_stay(r, cycle_s, now_s)]
+        overdue: list[Request] = []
+        others: list[Request] = []
+        for request in self._pool.each_held():
+            may_stay = self._may_stay(request, cycle_s, now_s)
+            (others if may_stay else overdue).append(request)
         plan = self._decide(
             HoldView(
                 num_slots=num_slots,
@@ -67,7 +71,7 @@ class HoldKeeper:
                 kv_free_ratio=kv_free_ratio,
             )
         )
-        return self._carry_out(plan, due, holdable, overdue)
+        return self._carry_out(plan, due, holdable, [*overdue, *others])
 
     def release_all(self) -> None:
         """Make everybody who is held ready."""
@@ -82,10 +86,10 @@ class HoldKeeper:
                 return plan
 
     def _carry_out(
-        self, plan: HoldPlan, due: DecodeLoad, holdable: list[Request], overdue: list[Request]
+        self, plan: HoldPlan, due: DecodeLoad, holdable: list[Request], held_so_far: list[Request]
     ) -> DecodeLoad:
-        others = [request for request in self._pool.each_held() if request not in overdue]
-        released = [*overdue, *others][: plan.num_release]
+        """Move requests; of those held so far the first in the list are released first."""
+        released = held_so_far[: plan.num_release]
         is_newest = plan.end is HoldEnd.NEWEST
         by_arrival = sorted(
             holdable, key=lambda r: (r.arrival_s, r.submit_index), reverse=is_newest

@@ -171,9 +171,9 @@ class Scheduler:
         self._holds.adopt(policy.holding)
         match policy.chunking:
             case Predictive(arrival_window_s=window_s):
-                self._arrivals.window_s = window_s
+                self._arrivals.resize(window_s)
             case Static():
-                self._arrivals.window_s = DEFAULT_ARRIVAL_WINDOW_S
+                self._arrivals.resize(DEFAULT_ARRIVAL_WINDOW_S)
         return self._next_sequence
 
     # Micro-batches out and back
@@ -205,7 +205,8 @@ class Scheduler:
         if not pieces and not self._in_flight and self._decodes.held.num:
             # Nobody else is left to make room for.
             self._holds.release_all()
-            pieces = self._compose(chunk.chunk_tokens, chunk, now_s)
+            max_decodes = chunk.chunk_tokens
+            pieces = self._compose(max_decodes, chunk, now_s)
         # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
         # in the count of blocks must not spin the caller's only thread for ever.
         for _ in range(len(self._live)):
@@ -256,6 +257,10 @@ class Scheduler:
             num_ready_decodes=self._decodes.ready.num,
             kv_free_ratio=self.kv.pool.num_free / self.settings.num_blocks,
         )
+
+    def arrived_tokens(self, now_s: float) -> tuple[int, float]:
+        """Prompt tokens that arrived lately, and the seconds that lately means."""
+        return self._arrivals.at(now_s)
 
     @property
     def num_held(self) -> int:

@@ -9,6 +9,7 @@ controller that is gone costs latency, never a request.
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
+from typing import NamedTuple
 
 
 class Refusal(Enum):
@@ -43,6 +44,17 @@ class Refused:
     latest: int
 
 
+class PolicyId(NamedTuple):
+    """The session and sequence that a policy was granted under."""
+
+    epoch: int
+    sequence: int
+
+
+NO_POLICY = PolicyId(0, 0)
+"""The scheduler's own defaults."""
+
+
 class ControlSession:
     """Decides which Apply counts; time is an argument, and whoever uses it holds one lock around.
 
@@ -55,17 +67,17 @@ class ControlSession:
         self._epoch: int | None = None
         self._latest_sequence = 0
         self._first_micro_batch = 0
-        self._sequence_in_force = 0
+        self._in_force = NO_POLICY
         self._lease_end_s = inf
 
     @property
-    def sequence_in_force(self) -> int:
-        """Of the policy that holds now; 0 while the scheduler's own defaults do."""
-        return self._sequence_in_force
+    def in_force(self) -> PolicyId:
+        """The policy that holds now, perhaps of an earlier session."""
+        return self._in_force
 
     def lease_left_s(self, now_s: float) -> float:
         """Seconds until the policy in force lapses; 0 without one."""
-        return max(0.0, self._lease_end_s - now_s) if self._sequence_in_force else 0.0
+        return 0.0 if self._in_force == NO_POLICY else max(0.0, self._lease_end_s - now_s)
 
     def open(self) -> int:
         """Begin a session and return its epoch; the policy in force stays for its lease."""
@@ -88,14 +100,15 @@ class ControlSession:
 
     def grant(self, sequence: int, first_micro_batch: int, lease_s: float, now_s: float) -> None:
         """Note that the policy was put in force from `first_micro_batch` on."""
-        self._latest_sequence = self._sequence_in_force = sequence
+        self._latest_sequence = sequence
+        self._in_force = PolicyId(self._epoch or 0, sequence)
         self._first_micro_batch = first_micro_batch
         self._lease_end_s = now_s + lease_s
 
     def lapse(self, now_s: float) -> bool:
         """Whether the lease has ended since the last call; the defaults must come back then."""
-        if self._sequence_in_force == 0 or now_s < self._lease_end_s:
+        if self._in_force == NO_POLICY or now_s < self._lease_end_s:
             return False
-        self._sequence_in_force = 0
+        self._in_force = NO_POLICY
         self._lease_end_s = inf
         return True

@@ -24,6 +24,23 @@ MAX_CHUNK_TOKENS = 131_072
 MAX_LIST_LENGTH = 512
 _MAX_S = 3600.0
 
+_LEAST_STEP_S = 1e-7
+_MODEL_BOUNDS = {
+    "table_ratio": (1e-3, 1e3),
+    "decode_context_s": (0.0, 1.0),
+    "squared_prefill_s": (0.0, 1.0),
+    "past_prefill_s": (0.0, 1.0),
+    "feedback_ratio": (1e-3, 1e3),
+    "spread_ratio": (0.0, 10.0),
+}
+_REBALANCE_BOUNDS = {
+    "max_gap_s": (0.001, _MAX_S),
+    "hold_budget_s": (0.0, _MAX_S),
+    "least_gain_ratio": (0.0, 10.0),
+    "tolerance_ratio": (0.0, 10.0),
+    "least_kv_free_ratio": (0.0, 1.0),
+    "relaxed_kv_free_ratio": (0.0, 1.0),
+}
 _PREDICTIVE_BOUNDS = {
     "horizon_s": (0.001, _MAX_S),
     "arrival_window_s": (0.1, _MAX_S),
@@ -48,7 +65,11 @@ class LeasedPolicy:
 
 
 def encode_policy(leased: LeasedPolicy) -> pb.Policy:
-    """The message of a policy."""
+    """The message of a policy.
+
+    Raises:
+        ValueError: its chunking and its holding have different models; one travels for both.
+    """
     policy = leased.policy
     message = pb.Policy(lease_s=leased.lease_s)
     match policy.chunking:
@@ -67,6 +88,8 @@ def encode_policy(leased: LeasedPolicy) -> pb.Policy:
         case HoldNothing():
             message.rebalance.mode = pb.REBALANCE_MODE_OFF
         case Rebalance() as holding:
+            if isinstance(policy.chunking, Predictive) and policy.chunking.model != holding.model:
+                raise ValueError("a policy: expected one step-time model, got two that differ")
             message.model.CopyFrom(_encode_model(holding.model))
             message.rebalance.CopyFrom(_encode_rebalance(holding))
     return message
@@ -130,9 +153,17 @@ class _Reader:
         if sizes > MAX_LIST_LENGTH:
             self._fault("model.tokens", f"at most {MAX_LIST_LENGTH} entries", f"{sizes}")
             return None
+        num_faults = len(self.faults)
+        for name, (least, most) in _MODEL_BOUNDS.items():
+            self.number(f"model.{name}", getattr(message, name), least, most)
+        if not all(_LEAST_STEP_S <= time_s <= _MAX_S for time_s in message.times_s):
+            bounds = f"{_LEAST_STEP_S:g} to {_MAX_S:g} each"
+            self._fault("model.times_s", bounds, _shown(list(message.times_s)))
         table = self._built(
             "model", lambda: StepTimeTable(tuple(message.tokens), tuple(message.times_s))
         )
+        if table is None or len(self.faults) > num_faults:
+            return None
         coefficients = self._built(
             "model",
             lambda: StepCoefficients(
@@ -142,7 +173,7 @@ class _Reader:
                 message.past_prefill_s,
             ),
         )
-        if table is None or coefficients is None:
+        if coefficients is None:
             return None
         return self._built(
             "model",
@@ -189,12 +220,14 @@ class _Reader:
         boundaries = self.ascending(
             "rebalance.boundaries", message.boundaries, self.max_chunk_tokens
         )
-        max_gap_s = self.number("rebalance.max_gap_s", message.max_gap_s, 0.001, _MAX_S)
-        budget_s = self.number("rebalance.hold_budget_s", message.hold_budget_s, 0.0, _MAX_S)
+        bounded = {
+            name: self.number(f"rebalance.{name}", getattr(message, name), least, most)
+            for name, (least, most) in _REBALANCE_BOUNDS.items()
+        }
         if model is None:
             self._fault("model", "a step-time model, which holding decodes needs", "none")
             return HoldNothing()
-        return Rebalance(mode, model, boundaries, max_gap_s, budget_s)
+        return Rebalance(mode, model, boundaries, **bounded)
 
     def _fixed(self, message: pb.FixedChunk) -> Static | None:
         reason = next((r for r in Reason if r.value == message.reason), None)
@@ -273,6 +306,10 @@ def _encode_rebalance(holding: Rebalance) -> pb.Rebalance:
         boundaries=holding.boundaries,
         max_gap_s=holding.max_gap_s,
         hold_budget_s=holding.hold_budget_s,
+        least_gain_ratio=holding.least_gain_ratio,
+        tolerance_ratio=holding.tolerance_ratio,
+        least_kv_free_ratio=holding.least_kv_free_ratio,
+        relaxed_kv_free_ratio=holding.relaxed_kv_free_ratio,
     )
 
 

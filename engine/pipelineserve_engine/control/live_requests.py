@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from pipelineserve.policy.predictive import DEFAULT_ARRIVAL_WINDOW_S
-from pipelineserve.scheduler.arrivals import ArrivalWindow
 from pipelineserve.scheduler.messages import Emission
 from pipelineserve.scheduler.requests import RequestRecord
 from pipelineserve_engine.observation import Listener
@@ -37,12 +35,11 @@ class LiveRequests(Listener):
         # By arrival, since requests are accepted in that order.
         self._waiting: dict[str, float] = {}
         self._decoding: dict[str, _Decoding] = {}
-        self.arrivals = ArrivalWindow(DEFAULT_ARRIVAL_WINDOW_S)
 
     def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
-        """It waits for its first token."""
+        """It waits for its first token, however long its prompt is."""
+        del num_prompt_tokens
         self._waiting[request_id] = now_s
-        self.arrivals.add(num_prompt_tokens, now_s)
 
     def on_emission(self, emission: Emission, now_s: float) -> None:
         """It has a token, the first one or another."""

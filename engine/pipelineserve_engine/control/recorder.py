@@ -92,7 +92,7 @@ class Recorder(Listener):
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """See `Listener.on_sent`."""
         if self._is_watched:
-            self._assembler.sent(micro_batch, self._session.sequence_in_force, now_s)
+            self._assembler.sent(micro_batch, self._session.in_force, now_s)
 
     def on_step(self, report: StepReport) -> None:
         """See `Listener.on_step`."""

@@ -34,7 +34,8 @@ class SnapshotSource:
             kv_free_ratio=view.kv_free_ratio,
             oldest_wait_s=self._live_requests.oldest_wait_s(now_s),
             running_tpot_s=self._live_requests.tpot_percentiles_s(now_s),
-            policy_sequence=self._session.sequence_in_force,
+            policy_epoch=self._session.in_force.epoch,
+            policy_sequence=self._session.in_force.sequence,
             lease_left_s=self._session.lease_left_s(now_s),
             demand_tokens_per_s=self._demand_tokens_per_s(view.waiting_tokens, now_s),
             capacity_tokens_per_s=steps.capacity_tokens_per_s,
@@ -44,8 +45,7 @@ class SnapshotSource:
 
     def _demand_tokens_per_s(self, waiting_tokens: int, now_s: float) -> float:
         """As `Predictive` sees it, but for what is left of prompts that have started."""
-        arrivals, horizon_s = self._live_requests.arrivals, _HORIZON_S
-        if isinstance(policy := self._scheduler.chunk_policy, Predictive):
-            arrivals.window_s, horizon_s = policy.arrival_window_s, policy.horizon_s
-        arrived_tokens, window_s = arrivals.at(now_s)
+        policy = self._scheduler.chunk_policy
+        horizon_s = policy.horizon_s if isinstance(policy, Predictive) else _HORIZON_S
+        arrived_tokens, window_s = self._scheduler.arrived_tokens(now_s)
         return max(waiting_tokens / horizon_s, arrived_tokens / window_s)

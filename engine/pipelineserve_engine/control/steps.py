@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pipelineserve.scheduler.messages import MicroBatch
+from pipelineserve.scheduler.session import PolicyId
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_engine.stage_messages import StepReport
 
@@ -47,12 +48,12 @@ class StepAssembler:
         self._last_ends_s = [None] * self._num_stages
         self._emptied_at_s = None
 
-    def sent(self, micro_batch: MicroBatch, policy_sequence: int, now_s: float) -> None:
+    def sent(self, micro_batch: MicroBatch, policy: PolicyId, now_s: float) -> None:
         """A micro-batch was composed under this policy and entered the pipeline."""
         pause_s = 0.0 if self._emptied_at_s is None else max(0.0, now_s - self._emptied_at_s)
         self._emptied_at_s = None
         self._flights[micro_batch.sequence] = _Flight(
-            record=_record_of(micro_batch, policy_sequence),
+            record=_record_of(micro_batch, policy),
             sent_s=now_s,
             pause_s=pause_s,
             step_times_s=[0.0] * self._num_stages,
@@ -102,7 +103,7 @@ class StepAssembler:
         return record
 
 
-def _record_of(micro_batch: MicroBatch, policy_sequence: int) -> pb.StepRecord:
+def _record_of(micro_batch: MicroBatch, policy: PolicyId) -> pb.StepRecord:
     """What is known when it is sent; the sums are those of `StepFeatures`."""
     num_tokens = num_decodes = decode_context = squared_prefill = past_prefill = 0
     for piece in micro_batch.pieces:
@@ -124,5 +125,6 @@ def _record_of(micro_batch: MicroBatch, policy_sequence: int) -> pb.StepRecord:
         decode_context_tokens=decode_context,
         squared_prefill_tokens=squared_prefill,
         past_prefill_product=past_prefill,
-        policy_sequence=policy_sequence,
+        policy_epoch=policy.epoch,
+        policy_sequence=policy.sequence,
     )

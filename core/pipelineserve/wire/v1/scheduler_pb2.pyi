@@ -259,6 +259,7 @@ class StepRecord(_message.Message):
     SPAN_S_FIELD_NUMBER: _builtins.int
     STEP_TIME_S_FIELD_NUMBER: _builtins.int
     BUBBLE_S_FIELD_NUMBER: _builtins.int
+    POLICY_EPOCH_FIELD_NUMBER: _builtins.int
     POLICY_SEQUENCE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     slot_index: _builtins.int
@@ -273,8 +274,9 @@ class StepRecord(_message.Message):
     past_prefill_product: _builtins.float
     span_s: _builtins.float
     """From composition to the last token taken back."""
+    policy_epoch: _builtins.int
+    """Session and sequence of the policy that it was composed under; 0 for the static chunk."""
     policy_sequence: _builtins.int
-    """Sequence of the policy that it was composed under; 0 for the static chunk."""
     @_builtins.property
     def step_time_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Computation on each stage, and idle time of the stage right before it while there was work."""
@@ -296,11 +298,12 @@ class StepRecord(_message.Message):
         span_s: _builtins.float = ...,
         step_time_s: _abc.Iterable[_builtins.float] | None = ...,
         bubble_s: _abc.Iterable[_builtins.float] | None = ...,
+        policy_epoch: _builtins.int = ...,
         policy_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bubble_s", b"bubble_s", "chunk_reason", b"chunk_reason", "chunk_tokens", b"chunk_tokens", "decode_context_tokens", b"decode_context_tokens", "num_decodes", b"num_decodes", "num_tokens", b"num_tokens", "past_prefill_product", b"past_prefill_product", "policy_sequence", b"policy_sequence", "sequence", b"sequence", "slot_index", b"slot_index", "span_s", b"span_s", "squared_prefill_tokens", b"squared_prefill_tokens", "step_time_s", b"step_time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bubble_s", b"bubble_s", "chunk_reason", b"chunk_reason", "chunk_tokens", b"chunk_tokens", "decode_context_tokens", b"decode_context_tokens", "num_decodes", b"num_decodes", "num_tokens", b"num_tokens", "past_prefill_product", b"past_prefill_product", "policy_epoch", b"policy_epoch", "policy_sequence", b"policy_sequence", "sequence", b"sequence", "slot_index", b"slot_index", "span_s", b"span_s", "squared_prefill_tokens", b"squared_prefill_tokens", "step_time_s", b"step_time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -383,6 +386,7 @@ class Snapshot(_message.Message):
     KV_FREE_RATIO_FIELD_NUMBER: _builtins.int
     OLDEST_WAIT_S_FIELD_NUMBER: _builtins.int
     RUNNING_TPOT_S_FIELD_NUMBER: _builtins.int
+    POLICY_EPOCH_FIELD_NUMBER: _builtins.int
     POLICY_SEQUENCE_FIELD_NUMBER: _builtins.int
     LEASE_LEFT_S_FIELD_NUMBER: _builtins.int
     DEMAND_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
@@ -396,8 +400,9 @@ class Snapshot(_message.Message):
     kv_free_ratio: _builtins.float
     oldest_wait_s: _builtins.float
     """The longest that a request has waited for its first token so far; 0 without one."""
+    policy_epoch: _builtins.int
+    """Session and sequence of the policy in force; 0 for the static chunk."""
     policy_sequence: _builtins.int
-    """What is in force: 0 is the static chunk."""
     lease_left_s: _builtins.float
     demand_tokens_per_s: _builtins.float
     """Tokens per second that the queue asks for, and the chunk of the latest micro-batch can serve."""
@@ -419,6 +424,7 @@ class Snapshot(_message.Message):
         kv_free_ratio: _builtins.float = ...,
         oldest_wait_s: _builtins.float = ...,
         running_tpot_s: _abc.Iterable[_builtins.float] | None = ...,
+        policy_epoch: _builtins.int = ...,
         policy_sequence: _builtins.int = ...,
         lease_left_s: _builtins.float = ...,
         demand_tokens_per_s: _builtins.float = ...,
@@ -427,7 +433,7 @@ class Snapshot(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_tokens_per_s", b"capacity_tokens_per_s", "demand_tokens_per_s", b"demand_tokens_per_s", "kv_free_ratio", b"kv_free_ratio", "lease_left_s", b"lease_left_s", "most_decodes", b"most_decodes", "num_decoding", b"num_decoding", "num_held", b"num_held", "num_running", b"num_running", "num_waiting", b"num_waiting", "oldest_wait_s", b"oldest_wait_s", "policy_sequence", b"policy_sequence", "running_tpot_s", b"running_tpot_s", "waiting_tokens", b"waiting_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_tokens_per_s", b"capacity_tokens_per_s", "demand_tokens_per_s", b"demand_tokens_per_s", "kv_free_ratio", b"kv_free_ratio", "lease_left_s", b"lease_left_s", "most_decodes", b"most_decodes", "num_decoding", b"num_decoding", "num_held", b"num_held", "num_running", b"num_running", "num_waiting", b"num_waiting", "oldest_wait_s", b"oldest_wait_s", "policy_epoch", b"policy_epoch", "policy_sequence", b"policy_sequence", "running_tpot_s", b"running_tpot_s", "waiting_tokens", b"waiting_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -529,9 +535,7 @@ Global___FixedChunk: _TypeAlias = FixedChunk  # noqa: Y015
 
 @_typing.final
 class PredictiveChunk(_message.Message):
-    """Fields as in pipelineserve.policy.predictive.Predictive and step_time.StepTimeModel.
-    Fields as in pipelineserve.policy.predictive.Predictive.
-    """
+    """Fields as in pipelineserve.policy.predictive.Predictive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -652,11 +656,20 @@ class Rebalance(_message.Message):
     BOUNDARIES_FIELD_NUMBER: _builtins.int
     MAX_GAP_S_FIELD_NUMBER: _builtins.int
     HOLD_BUDGET_S_FIELD_NUMBER: _builtins.int
+    LEAST_GAIN_RATIO_FIELD_NUMBER: _builtins.int
+    TOLERANCE_RATIO_FIELD_NUMBER: _builtins.int
+    LEAST_KV_FREE_RATIO_FIELD_NUMBER: _builtins.int
+    RELAXED_KV_FREE_RATIO_FIELD_NUMBER: _builtins.int
     mode: Global___RebalanceMode.ValueType
     max_gap_s: _builtins.float
     """No gap between two tokens becomes longer than this for being held."""
     hold_budget_s: _builtins.float
     """Held time that one request may collect over its life."""
+    least_gain_ratio: _builtins.float
+    """As in pipelineserve.policy.rebalancing.Rebalance."""
+    tolerance_ratio: _builtins.float
+    least_kv_free_ratio: _builtins.float
+    relaxed_kv_free_ratio: _builtins.float
     @_builtins.property
     def boundaries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Numbers of decodes in one micro-batch above which the next costs much more, ascending."""
@@ -668,10 +681,14 @@ class Rebalance(_message.Message):
         boundaries: _abc.Iterable[_builtins.int] | None = ...,
         max_gap_s: _builtins.float = ...,
         hold_budget_s: _builtins.float = ...,
+        least_gain_ratio: _builtins.float = ...,
+        tolerance_ratio: _builtins.float = ...,
+        least_kv_free_ratio: _builtins.float = ...,
+        relaxed_kv_free_ratio: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundaries", b"boundaries", "hold_budget_s", b"hold_budget_s", "max_gap_s", b"max_gap_s", "mode", b"mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundaries", b"boundaries", "hold_budget_s", b"hold_budget_s", "least_gain_ratio", b"least_gain_ratio", "least_kv_free_ratio", b"least_kv_free_ratio", "max_gap_s", b"max_gap_s", "mode", b"mode", "relaxed_kv_free_ratio", b"relaxed_kv_free_ratio", "tolerance_ratio", b"tolerance_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

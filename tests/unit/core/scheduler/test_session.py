@@ -3,7 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve.scheduler.session import ControlSession, Granted, Refusal, Refused, Repeated
+from pipelineserve.scheduler.session import (
+    NO_POLICY,
+    ControlSession,
+    Granted,
+    PolicyId,
+    Refusal,
+    Refused,
+    Repeated,
+)
 
 
 def granted(session: ControlSession, sequence: int, now_s: float = 0.0) -> None:
@@ -64,7 +72,7 @@ def test_a_lease_ends_once_and_is_renewed_by_the_next_policy() -> None:
     assert session.lease_left_s(9.8) > 0.0
     assert session.lapse(9.9)
     assert not session.lapse(100.0)
-    assert (session.sequence_in_force, session.lease_left_s(100.0)) == (0, 0.0)
+    assert (session.in_force, session.lease_left_s(100.0)) == (NO_POLICY, 0.0)
 
 
 def test_the_policy_of_a_controller_that_is_gone_holds_for_its_lease_only() -> None:
@@ -72,8 +80,9 @@ def test_the_policy_of_a_controller_that_is_gone_holds_for_its_lease_only() -> N
     session.open()
     granted(session, 9, now_s=0.0)
     session.open()
-    assert session.sequence_in_force == 9
+    assert session.in_force == PolicyId(1, 9)
     assert session.lapse(5.0)
+    assert session.in_force == NO_POLICY
 
 
 def test_a_lapsed_sequence_is_not_put_in_force_again() -> None:

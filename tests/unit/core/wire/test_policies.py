@@ -25,9 +25,9 @@ seconds = st.floats(0.001, 100.0)
 models = st.builds(
     StepTimeModel,
     st.just(StepTimeTable((16, 128, 129), (0.01, 0.02, 0.03))),
-    st.builds(StepCoefficients, seconds, seconds, seconds, seconds),
+    st.builds(StepCoefficients, seconds, *[st.floats(0, 1)] * 3),
     seconds,
-    seconds,
+    st.floats(0, 10),
 )
 fixed_chunks = st.builds(Static, st.integers(1, CEILING), st.sampled_from(Reason))
 
@@ -42,7 +42,7 @@ def leased_policies(draw: st.DrawFn) -> LeasedPolicy:
     )  # fmt: skip
     holding = st.builds(
         Rebalance, st.sampled_from(HoldMode), st.just(model),
-        st.sampled_from([(), (4, 8)]), seconds, seconds,
+        st.sampled_from([(), (4, 8)]), seconds, seconds, *[st.floats(0, 1)] * 4,
     )  # fmt: skip
     order = st.just(Arrival()) | st.builds(Ageing, st.floats(0, 10))
     policy = SchedulingPolicy(
@@ -89,8 +89,10 @@ def test_what_is_sent_arrives(leased: LeasedPolicy) -> None:
         (lambda m: setattr(m.predictive, "horizon_s", 0.0), "predictive.horizon_s: expected 0.001"),
         (lambda m: setattr(m.predictive, "least_prefill_tokens", 0), "least_prefill_tokens: exp"),
         (lambda m: m.model.ClearField("times_s"), "model: step-time table: expected one time"),
-        (lambda m: setattr(m.model, "table_ratio", 0.0), "model: table_ratio: expected above 0"),
-        (lambda m: setattr(m.model, "feedback_ratio", -1.0), "model: feedback_ratio: expected"),
+        (lambda m: setattr(m.model, "table_ratio", 0.0), "model.table_ratio: expected 0.001 to"),
+        (lambda m: setattr(m.model, "feedback_ratio", -1.0), "model.feedback_ratio: expected 0.0"),
+        (lambda m: setattr(m.model, "past_prefill_s", 2.0), "model.past_prefill_s: expected 0"),
+        (lambda m: m.model.times_s.__setitem__(0, 5e-324), "model.times_s: expected 1e-07 to 3600"),
         (lambda m: m.model.tokens.extend(range(600)), "model.tokens: expected at most 512"),
         (lambda m: m.ClearField("order"), "order.kind: expected ARRIVAL or AGEING, got 0"),
         (lambda m: setattr(m.order, "seconds_per_token", 1e9), "order.seconds_per_token: expected"),
@@ -108,6 +110,16 @@ def test_names_the_field_that_is_wrong(spoil: Callable[[pb.Policy], None], expec
     message = valid()
     spoil(message)
     assert expected in faults_of(message)
+
+
+def test_one_model_travels_for_chunking_and_holding() -> None:
+    models = [StepTimeModel(StepTimeTable((16,), (time_s,))) for time_s in (0.01, 0.02)]
+    policy = SchedulingPolicy(
+        Predictive(models[0], (64,), None),
+        holding=Rebalance(HoldMode.TPOT_FIRST, models[1], ()),
+    )
+    with pytest.raises(ValueError, match="got two that differ"):
+        encode_policy(LeasedPolicy(policy, 1.0))
 
 
 def test_names_all_that_is_wrong_at_once() -> None:

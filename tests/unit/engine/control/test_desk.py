@@ -11,7 +11,7 @@ from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.scheduler.session import ControlSession, Refusal, Refused
+from pipelineserve.scheduler.session import NO_POLICY, ControlSession, Refusal, Refused
 from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve_engine.control.assembly import make_desk
 from pipelineserve_engine.control.desk import (
@@ -145,7 +145,7 @@ def test_everything_goes_back_when_the_lease_ends() -> None:
     assert scheduler.policies[1:] == [
         SchedulingPolicy(Static(STATIC_CHUNK_TOKENS), Arrival(), HoldNothing(Reason.LEASE_ENDED))
     ]
-    assert session.sequence_in_force == 0
+    assert session.in_force == NO_POLICY
     assert control.engine.metric(metrics.POLICY_IN_FORCE) == 0
     assert control.engine.metric(metrics.POLICY_LAPSES) == 1
 

@@ -4,6 +4,7 @@ import pytest
 
 from control_parts import an_end
 from pipelineserve.policy.predictive import Predictive
+from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.scheduler.messages import Emission
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
@@ -52,7 +53,7 @@ def test_the_demand_is_the_backlog_over_the_horizon_or_the_rate_of_arrivals() ->
     engine = a_scripted_engine(max_running_requests=1)
     live = heard(engine)
     predictive = Predictive(line_model(), (16,), None, horizon_s=2.0, arrival_window_s=4.0)
-    engine.core.scheduler.chunk_policy = predictive
+    engine.core.scheduler.adopt(SchedulingPolicy(predictive))
     engine.core.submit(a_request("a", num_prompt_tokens=20), 0.0)
     assert snapshot_of(engine, live, 0.0).demand_tokens_per_s == 20.0  # in its first second
     assert snapshot_of(engine, live, 3.0).demand_tokens_per_s == 10.0

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from control_parts import a_decode, a_micro_batch, a_piece, a_report
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import Piece
+from pipelineserve.scheduler.session import NO_POLICY, PolicyId
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_engine.control.steps import StepAssembler
 
@@ -19,7 +20,7 @@ def run_batch(
     num_in_flight: int = 0,
 ) -> pb.StepRecord:
     """One micro-batch through all stages; taken back as soon as its last step has ended."""
-    assembler.sent(a_micro_batch(sequence), 0, sent_s)
+    assembler.sent(a_micro_batch(sequence), NO_POLICY, sent_s)
     for stage_index, (start_s, end_s) in enumerate(steps_s):
         assert assembler.stepped(a_report(sequence, stage_index, start_s, end_s)) is None
     end_s = steps_s[-1][1]
@@ -33,7 +34,7 @@ def test_holds_what_was_composed_and_what_became_of_it() -> None:
     assembler = StepAssembler(2)
     pieces = (a_decode(100), a_decode(30), a_piece(start=20, num_tokens=8), a_piece(num_tokens=3))
     micro_batch = a_micro_batch(7, pieces, slot_index=1, chunk_tokens=64, reason=Reason.DEMAND_MET)
-    assembler.sent(micro_batch, 5, 10.0)
+    assembler.sent(micro_batch, PolicyId(3, 5), 10.0)
     assembler.stepped(a_report(7, 0, 10.5, 11.5))
     assembler.stepped(a_report(7, 1, 12.0, 12.25))
     record = assembler.completed(a_report(7, 1, 12.0, 12.25), 12.5, 0)
@@ -50,6 +51,7 @@ def test_holds_what_was_composed_and_what_became_of_it() -> None:
         span_s=2.5,
         step_time_s=[1.0, 0.25],
         bubble_s=[0.0, 0.0],
+        policy_epoch=3,
         policy_sequence=5,
     )
 
@@ -67,7 +69,7 @@ PIECES = st.lists(
 @given(PIECES)
 def test_the_sums_are_those_over_its_pieces(pieces: list[Piece]) -> None:
     assembler = StepAssembler(1)
-    assembler.sent(a_micro_batch(0, pieces), 0, 0.0)
+    assembler.sent(a_micro_batch(0, pieces), NO_POLICY, 0.0)
     assembler.stepped(a_report(0))
     record = assembler.completed(a_report(0), 2.0, 0)
     assert record is not None
@@ -81,7 +83,7 @@ def test_the_sums_are_those_over_its_pieces(pieces: list[Piece]) -> None:
 
 def test_waits_for_the_reports_of_all_stages_in_whatever_order_they_come() -> None:
     assembler = StepAssembler(3)
-    assembler.sent(a_micro_batch(), 0, 0.0)
+    assembler.sent(a_micro_batch(), NO_POLICY, 0.0)
     assert assembler.stepped(a_report(0, 2, 2.0, 3.0)) is None
     assert assembler.completed(a_report(0, 2), 3.5, 0) is None
     assert assembler.stepped(a_report(0, 0, 0.0, 1.0)) is None
@@ -118,7 +120,7 @@ def test_what_was_sent_before_it_listened_is_not_recorded_and_the_next_is() -> N
 def test_after_a_recovery_no_step_has_one_before_it() -> None:
     assembler = StepAssembler(1)
     run_batch(assembler, 0, 0.0, (0.0, 1.0), num_in_flight=1)
-    assembler.sent(a_micro_batch(1), 0, 1.0)
+    assembler.sent(a_micro_batch(1), NO_POLICY, 1.0)
     assembler.forget()
     record = run_batch(assembler, 2, 50.0, (51.0, 52.0))
     assert list(record.bubble_s) == [0.0]
@@ -126,8 +128,8 @@ def test_after_a_recovery_no_step_has_one_before_it() -> None:
 
 def test_knows_the_most_decodes_in_flight_and_what_the_latest_chunk_can_serve() -> None:
     assembler = StepAssembler(2)
-    assembler.sent(a_micro_batch(0, [a_decode(5)] * 3, chunk_tokens=23), 0, 0.0)
-    assembler.sent(a_micro_batch(1, [a_decode(5)]), 0, 0.0)
+    assembler.sent(a_micro_batch(0, [a_decode(5)] * 3, chunk_tokens=23), NO_POLICY, 0.0)
+    assembler.sent(a_micro_batch(1, [a_decode(5)]), NO_POLICY, 0.0)
     assert assembler.most_decodes == 3
     assembler.stepped(a_report(0, 0, 0.0, 0.25))
     assembler.stepped(a_report(0, 1, 1.0, 1.5))
