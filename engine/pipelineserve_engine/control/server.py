@@ -136,7 +136,7 @@ def _bind_socket_file(server: grpc.Server, path: Path) -> None:
 
 
 def _refuse_unless_free(path: Path) -> None:
-    """Refuse what is not a socket, and a socket that somebody listens on; remove a stale one."""
+    """Refuse what is not a socket, and a socket that somebody listens on."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -154,7 +154,6 @@ def _refuse_unless_free(path: Path) -> None:
                 f"cannot serve controllers on unix:{path}: another process serves there; "
                 "end it, or name another path"
             )
-    path.unlink()
 
 
 @contextmanager
