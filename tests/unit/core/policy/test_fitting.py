@@ -14,6 +14,7 @@ from pipelineserve.policy.fitting import (
     FitSettings,
     FitState,
     StepSample,
+    _bounded,
     start_fit,
     update,
 )
@@ -92,6 +93,51 @@ def test_a_bias_of_the_whole_prediction_is_cancelled_under_noise(bias: float) ->
     truth = make_model(feedback_ratio=1 / bias)
     after = learn(start_fit(TRUTH), samples_of(truth, 600, noise=0.03)).model
     assert error_ratio(after, truth) < 0.02
+
+
+def samples_that_go_together(num: int, bias: float, seed: int) -> list[StepSample]:
+    """What a control loop gives: chunks of few sizes, contexts that drift, a past like a saw."""
+    stream = Random(seed)
+    decodes, past, samples = 20.0, 0, []
+    for index in range(num):
+        decodes = min(60.0, max(10.0, decodes + stream.gauss(0.0, 0.5)))
+        chunk = (128, 256, 384)[index // 400 % 3]
+        piece = chunk - int(decodes)
+        past = 0 if past > 4000 else past + piece
+        features = StepFeatures(1100 * decodes, piece * piece, piece * past)
+        time_s = TRUTH.predict_s(chunk, features) / bias
+        samples.append(StepSample(chunk, features, time_s * (1 + stream.gauss(0.0, 0.03))))
+    return samples
+
+
+@pytest.mark.parametrize("bias", [0.7, 0.9, 1.1, 1.3])
+def test_a_fit_under_a_control_loop_never_runs_away(bias: float) -> None:
+    """Features that go together tempt the fit to bounds, where it must not lose its way."""
+    state = start_fit(unfitted())
+    for sample in samples_that_go_together(5000, bias, seed=1):
+        error = sample.step_time_s / state.model.predict_s(sample.num_tokens, sample.features) - 1
+        assert state.num_samples < 300 or abs(error) < 0.25
+        state = update(state, sample)
+    assert state.model.coefficients.table_ratio == pytest.approx(1 / bias, rel=0.1)
+    assert state.model.feedback_ratio == pytest.approx(1.0, abs=0.03)
+    assert state.model.spread_ratio == pytest.approx(0.03, abs=0.015)
+
+
+def test_a_coefficient_at_its_bound_takes_the_others_along() -> None:
+    covariance = ((1.0, 0.5, 0.0, 0.0), (0.5, 1.0, 0.0, 0.0), (0.0,) * 4, (0.0,) * 4)
+    bounded = _bounded([1.0, -0.4, 0.2, -0.1], [0.0] * 4, covariance)
+    assert bounded == pytest.approx([1.2, 0.0, 0.2, 0.0])
+
+
+def test_a_coefficient_at_its_bound_stays_there_when_another_comes_to_its_own() -> None:
+    covariance = (
+        (1.0, 0.5, 0.5, 0.0),
+        (0.5, 1.0, 0.25, 0.0),
+        (0.5, 0.25, 1.0, 0.0),
+        (0.0, 0.0, 0.0, 1.0),
+    )
+    bounded = _bounded([1.0, -0.4, -0.3, 2.0], [0.0] * 4, covariance)
+    assert bounded == pytest.approx([1.28, 0.0, 0.0, 2.0])
 
 
 def test_feedback_moves_by_two_percent_of_the_distance() -> None:

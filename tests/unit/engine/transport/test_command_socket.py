@@ -7,8 +7,8 @@ import pytest
 import zmq
 
 from pipelineserve.errors import EngineUnavailableError
+from pipelineserve_engine.server_link import CommandSocket
 from pipelineserve_engine.stage_messages import StepCommand, StopCommand
-from pipelineserve_engine.worker import CommandSocket
 from zmq_sockets import KeptSockets
 
 
