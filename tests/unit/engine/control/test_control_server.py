@@ -127,6 +127,18 @@ def test_a_socket_that_somebody_serves_is_left_alone(served: Served, path: Path)
     assert served.client.watch().epoch
 
 
+def test_a_socket_whose_process_takes_no_connections_is_left_alone(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stuck, socket.socket(socket.AF_UNIX) as waiting:
+        stuck.bind(str(path))
+        stuck.listen(0)
+        waiting.connect(str(path))
+        with (
+            pytest.raises(EngineUnavailableError, match="another process serves there"),
+            control_server(f"unix:{path}", NO_TLS),
+        ):
+            pass
+
+
 def test_a_socket_file_that_was_left_behind_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
