@@ -11,7 +11,7 @@ class HoldKeeper:
     """Holds and releases the decodes of a pool by the policy in force.
 
     Attributes:
-        policy: asked before every micro-batch; whoever sets another one calls `forget`.
+        policy: asked before every micro-batch.
     """
 
     def __init__(self, pool: DecodePool) -> None:
@@ -20,9 +20,13 @@ class HoldKeeper:
         self._memory = HoldMemory()
 
     def adopt(self, policy: Rebalance | HoldNothing) -> None:
-        """Put another policy in force; its own memory begins anew."""
+        """Put another policy in force; the memory stays while decodes may be held.
+
+        A controller sends a model that has learned a little more several times a second.
+        """
+        if isinstance(policy, HoldNothing):
+            self._memory = HoldMemory()
         self.policy = policy
-        self._memory = HoldMemory()
 
     def apply(
         self, due: DecodeLoad, *, num_slots: int, prefill_tokens: int, kv_free_ratio: float,

@@ -118,6 +118,17 @@ def test_when_the_others_have_ended_the_held_ones_go_on() -> None:
     assert run(pipeline) == ["c"]
 
 
+def test_a_policy_that_has_learned_a_little_more_goes_on_where_the_one_before_was() -> None:
+    pipeline = three_decodes(holding())
+    run(pipeline, seconds=1.0)
+    before = pipeline.scheduler._holds._memory
+    assert before.boundary_tokens == 2
+    pipeline.scheduler.adopt(holding(HoldMode.TPOT_FIRST))
+    assert pipeline.scheduler._holds._memory == before
+    pipeline.scheduler.adopt(SchedulingPolicy(Static(64)))
+    assert pipeline.scheduler._holds._memory.boundary_tokens is None
+
+
 @pytest.mark.parametrize("reason", [Reason.HOLDING_OFF, Reason.LEASE_ENDED])
 def test_when_holding_ends_all_go_with_the_next_micro_batch(reason: Reason) -> None:
     pipeline = three_decodes(holding())
