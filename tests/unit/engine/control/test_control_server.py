@@ -127,6 +127,18 @@ def test_a_socket_that_somebody_serves_is_left_alone(served: Served, path: Path)
     assert served.client.watch().epoch
 
 
+def test_a_socket_whose_process_takes_no_connections_is_left_alone(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stuck, socket.socket(socket.AF_UNIX) as waiting:
+        stuck.bind(str(path))
+        stuck.listen(0)
+        waiting.connect(str(path))
+        with (
+            pytest.raises(EngineUnavailableError, match="another process serves there"),
+            control_server(f"unix:{path}", NO_TLS),
+        ):
+            pass
+
+
 def test_a_socket_file_that_was_left_behind_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -335,12 +347,13 @@ def test_every_fault_is_named_however_long_they_are(served: Served) -> None:
     session = served.client.watch()
     policy = pb.Policy(lease_s=float("nan"))
     policy.fixed.reason = "\N{SNOWMAN}" * 10_000
-    policy.model.tokens.extend(range(512, 0, -1))
-    policy.model.times_s.extend([0.1] * 512)
+    policy.model.tokens.extend(range(1, 513))
+    policy.model.times_s.extend([0.12345678901234567] * 511 + [float("nan")])
     code, text = status_of(lambda: session.apply(0, policy))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     for name in ("sequence", "policy.lease_s", "policy.model", "policy.fixed.reason", "order.kind"):
         assert f"{name}: " in text
+    assert len(text) < 2000
 
 
 def test_a_name_that_is_too_long_is_refused(served: Served) -> None:

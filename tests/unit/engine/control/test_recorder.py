@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_parts import a_micro_batch, a_report, an_end
+from control_parts import a_decode, a_micro_batch, a_report, an_end
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
@@ -169,11 +169,14 @@ def test_steps_say_under_which_policy_they_were_composed() -> None:
 
 def test_what_was_in_flight_when_the_stages_failed_is_no_step() -> None:
     parts = watched()
-    parts.recorder.on_sent(a_micro_batch(0), T0_S)
+    parts.step(0)
+    parts.recorder.on_sent(a_micro_batch(1, [a_decode(9)] * 3), T0_S)
     parts.recorder.on_recovery()
-    parts.step(1)
+    parts.step(2)
     parts.recorder.turn(T0_S + 1.0)
-    assert sequences(parts.watcher) == [1]
+    (records,) = taken(parts.watcher)
+    assert [step.sequence for step in records.steps] == [0, 2]
+    assert records.snapshot.most_decodes == 0
 
 
 # Requests
