@@ -6,21 +6,13 @@ is `_unix_s`, seconds since 1970, and only for the screen. None means that it is
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
 from pipelineserve.policy.control.answers import Answer
+from pipelineserve.policy.control.objectives import Mode
 
 # Chunk and latencies once a second, for five minutes.
 MAX_HISTORY = 300
 MAX_DECISIONS = 50
-
-
-class Mode(Enum):
-    """What becomes of decisions, as the resource's `control.mode` says it."""
-
-    ACTIVE = "Active"
-    ADVISORY = "Advisory"
-    PAUSED = "Paused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
     @classmethod
-    def of(cls, is_so: bool | None) -> "Answer":  # noqa: FBT001 # the value itself is asked about
+    def of(cls, is_so: bool | None) -> "Answer":
         """The answer to a condition; None is unknown."""
         if is_so is None:
             return cls.UNKNOWN
