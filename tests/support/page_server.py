@@ -56,20 +56,23 @@ class _QuietServer(uvicorn.Server):
 @contextmanager
 def served_page(source: StateSource, port: int = 0) -> Iterator[str]:
     """The page's address while the block runs; every connection is cut at its end."""
+    with served_app(_app(source), port) as url:
+        yield url
+
+
+@contextmanager
+def served_app(app: FastAPI, port: int = 0) -> Iterator[str]:
+    """The address of any application while the block runs."""
     server = _QuietServer(
         uvicorn.Config(
-            _app(source),
-            port=port,
-            log_level="critical",
-            lifespan="off",
-            timeout_graceful_shutdown=0,
+            app, port=port, log_level="critical", lifespan="off", timeout_graceful_shutdown=0
         )
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         thread.join(0.01)
-        assert thread.is_alive(), "the page's server did not start"
+        assert thread.is_alive(), "the server did not start"
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     finally:

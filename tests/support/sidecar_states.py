@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import sin
 
 from pipelineserve.policy.control.answers import Answer
+from pipelineserve.policy.control.objectives import Mode
 from pipelineserve_controller.state import (
     ChunkState,
     ConnectionState,
@@ -14,7 +15,6 @@ from pipelineserve_controller.state import (
     HistoryPoint,
     LatencyState,
     LoadState,
-    Mode,
     ModelState,
     SidecarState,
     SloState,
@@ -34,7 +34,7 @@ def busy_state(now_unix_s: float = NOW_UNIX_S) -> SidecarState:
         control=_control(),
         connection=ConnectionState(True, now_unix_s - 3590.0, 1, ""),
         engine=EngineState("torch", "0.1.0", 2, 2, 128, 64, 16_384, ("chunk", "predictive")),
-        freshness=FreshnessState(True, "guard_passed", 0.02, 0, 0, 0, ()),
+        freshness=FreshnessState(True, "input_fresh", 0.02, 0, 0, 0, ()),
         ttft=LatencyState(1.5, 90, 1.2, 0.55, 1.2, 1.7, 214),
         tpot=LatencyState(0.2, 90, 0.148, 0.092, 0.148, 0.171, 209),
         slo=SloState(
@@ -42,7 +42,7 @@ def busy_state(now_unix_s: float = NOW_UNIX_S) -> SidecarState:
         ),
         chunk=ChunkState("Predictive", "Predictive", 96, "demand_met", 16, 128, 64),
         model=ModelState(
-            *(True, "targets_met", 12_840, 3, 1.02, 0.06),
+            *(True, "model_ready", 12_840, 3, 1.02, 0.06),
             (16, 32, 64, 96, 128),
             (0.02, 0.024, 0.037, 0.051, 0.066),
             (64,),
@@ -62,7 +62,7 @@ def late_state() -> SidecarState:
         slo=replace(
             state.slo,
             met=Answer.NO,
-            met_reason="ttft_at_risk",
+            met_reason="targets_missed",
             attainment_ratio=0.71,
             feasible=Answer.NO,
             feasible_reason="targets_conflict",
@@ -79,14 +79,14 @@ def empty_state() -> SidecarState:
         control=replace(state.control, is_effective=False, lease_left_s=None),
         connection=ConnectionState(False, NOW_UNIX_S - 3.0, 0, "no socket at /run/control"),
         engine=None,
-        freshness=FreshnessState(False, "no_measurement", None, 0, 0, 0, ()),
+        freshness=FreshnessState(False, "engine_disconnected", None, 0, 0, 0, ()),
         ttft=LatencyState(1.5, 90, None, None, None, None, 0),
         tpot=LatencyState(0.2, 90, None, None, None, None, 0),
         slo=SloState(
-            Answer.UNKNOWN, "no_measurement", None, 300.0, Answer.UNKNOWN, "no_load", "", None, None
+            Answer.UNKNOWN, "no_traffic", None, 300.0, Answer.UNKNOWN, "no_load", "", None, None
         ),
         chunk=replace(state.chunk, in_use="Static", chunk_tokens=None, reason=""),
-        model=ModelState(False, "no_measurement", 0, 0, None, None, (), (), ()),
+        model=ModelState(False, "model_learning", 0, 0, None, None, (), (), ()),
         load=_NO_LOAD,
         history=(),
         decisions=(),
@@ -137,6 +137,6 @@ def _decisions(now_unix_s: float) -> tuple[DecisionState, ...]:
         decided(9.4, "chunk 64 → 80 tokens", "demand_met", ("demand", "441 tokens/s")),
         decided(31.0, "hold the oldest", "above_boundary", ("most decodes", "66")),
         decided(48.2, "chunk 96 → 64 tokens", "largest_safe_chunk", ("TPOT", "0.19 s")),
-        decided(120.7, "Predictive starts", "guard_passed", ("samples", "412"), ("spread", "6 %")),
-        replace(decided(260.0, "chunk 64 tokens", "static_chunk"), is_sent=False),
+        decided(120.7, "Predictive starts", "model_ready", ("samples", "412"), ("spread", "6 %")),
+        replace(decided(260.0, "chunk 64 tokens", "mode_advisory"), is_sent=False),
     )

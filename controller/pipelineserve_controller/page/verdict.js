@@ -28,7 +28,8 @@ const sentence = (words) => (words ? `${words[0].toUpperCase()}${words.slice(1)}
 export function explanation(state) {
   const { slo } = state;
   const parts = [`Judged over the last ${span(slo.window_s)}.`];
-  if (slo.met === "unknown") parts.push(sentence(reason(slo.met_reason)));
+  const isExplained = latencies(state).some(([, latency]) => isMissed(latency));
+  if (slo.met !== "yes" && !isExplained) parts.push(sentence(reason(slo.met_reason)));
   if (slo.feasible === "no") {
     const both = latencies(state).length === 1 ? "the target cannot" : "they cannot both";
     parts.push(`At the present load ${both} hold: ${reason(slo.feasible_reason)}.`);
