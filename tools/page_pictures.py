@@ -1,6 +1,6 @@
 """Pictures of a running sidecar's live page: a laptop in light and in dark, and a phone.
 
-`python -m tools.page_pictures http://127.0.0.1:8001/ FOLDER`
+`python -m tools.page_pictures http://127.0.0.1:8090/ FOLDER`
 """
 
 import argparse

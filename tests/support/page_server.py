@@ -37,7 +37,7 @@ class StateSource:
         while True:
             if not self.is_silent:
                 self.num_sent += 1
-                yield f"data: {self.as_json()}\n\n"
+                yield f"event: state\ndata: {self.as_json()}\n\n"
             await asyncio.sleep(_PERIOD_S)
 
 

@@ -14,7 +14,7 @@ from pipelineserve_cli.status.screen import screen
 from pipelineserve_cli.status.source import ControllerUnavailableError, fetch_state, parse_state
 from pipelineserve_cli.status.words import time_of_day
 
-DEFAULT_URL = "http://127.0.0.1:8001"
+DEFAULT_URL = "http://127.0.0.1:8090"
 _PERIOD_S = 1.0
 
 
@@ -25,7 +25,7 @@ _PERIOD_S = 1.0
 def status(*, url: str, watch: bool, as_json: bool) -> None:
     """Show what a controller sees and decides.
 
-    URL is the address of its live page, as `pserve local up` prints it; http://127.0.0.1:8001 if
+    URL is the address of its live page, as `pserve local up` prints it; http://127.0.0.1:8090 if
     left out.
     """
     try:

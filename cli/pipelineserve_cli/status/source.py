@@ -24,7 +24,7 @@ def fetch_state(url: str) -> bytes:
     try:
         answer = httpx.get(address, timeout=_TIMEOUT_S)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        fault = Fault("", f'expected an address like http://127.0.0.1:8001, got "{url}"')
+        fault = Fault("", f'expected an address like http://127.0.0.1:8090, got "{url}"')
         raise InvalidInputError("URL", [fault]) from error
     except httpx.HTTPError as error:
         raise ControllerUnavailableError(

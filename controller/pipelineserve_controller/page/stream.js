@@ -5,7 +5,7 @@ const SILENCE_MS = 5000;
 const RETRY_MS = 2000;
 const CHECK_MS = 1000;
 
-// `onState(state)` for each event. `onLink(lostSinceMs)` whenever it was looked after: null while
+// `onState(state)` for each event named `state`. `onLink(lostSinceMs)` whenever it was looked after: null while
 // states come in, else since when none did. Neither is called before there is something to say.
 export function follow(url, onState, onLink) {
   let source = null;
@@ -18,13 +18,13 @@ export function follow(url, onState, onLink) {
     source?.close();
     openedAtMs = Date.now();
     source = new EventSource(url);
-    source.onmessage = (event) => {
+    source.addEventListener("state", (event) => {
       heardAtMs = Date.now();
       isLost = false;
       isHeard = true;
       onState(JSON.parse(event.data));
       onLink(null);
-    };
+    });
     source.onerror = () => {
       source.close();
       isLost = true;

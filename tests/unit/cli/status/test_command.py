@@ -128,7 +128,7 @@ def test_nobody_there_is_an_error_that_says_what_to_do() -> None:
 def test_an_address_without_a_scheme_is_refused() -> None:
     error = run("localhost:8001").exception
     assert isinstance(error, InvalidInputError)
-    assert 'expected an address like http://127.0.0.1:8001, got "localhost:8001"' in str(error)
+    assert 'expected an address like http://127.0.0.1:8090, got "localhost:8001"' in str(error)
 
 
 def test_a_server_that_is_no_controller_is_named() -> None:
