@@ -69,7 +69,7 @@ class OperatorAttendant:
             try:
                 await self._attend_once()
             except (grpc.RpcError, OSError, ValueError) as error:
-                logger.warning("operator connection lost", extra={"problem": str(error)})
+                logger.warning("operator connection lost: %s", error)
             backoff = backoff.succeeded() if self.is_connected else backoff.failed()
             self.is_connected = False
             await asyncio.sleep(backoff.pause_s(self._chance))

@@ -82,7 +82,7 @@ class CrossCheck:
         found |= self._counter_difference(figures)
         told = tuple(text for name, text in sorted(found.items()) if name in self._suspects)
         if told and told != self.differences:
-            logger.warning("metrics differ from what watch tells", extra={"differences": told})
+            logger.warning("metrics differ from what watch tells: %s", "; ".join(told))
         self._suspects, self.differences = frozenset(found), told
 
     def _gauge_differences(self, figures: Mapping[str, float]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from pipelineserve.policy.control.heard import EngineFacts, Heard, RequestSeen, 
 from pipelineserve.wire.events import Told
 
 # A model learns from a sample of the steps as well as from all, and a journal stays small.
-MAX_STEPS_PER_TURN = 64
+MAX_STEPS_PER_TURN = 16
 MAX_REQUESTS_PER_TURN = 4096
 _MAX_STEPS_KEPT = 8192
 

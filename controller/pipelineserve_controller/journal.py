@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "pipelineserve-journal/1"
 _PATTERN = "turns-*.jsonl"
+# In place of a policy: the one of the turn before.
+_SAME = "same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Journal:
         self._file: FileIO | None = None
         self._num_bytes = 0
         self._objectives: Objectives | None = None
+        self._policy: object = _SAME
         self.num_lost = 0
 
     def write(self, memory: ControlMemory, entry: Entry) -> None:
@@ -67,8 +70,13 @@ class Journal:
             if entry.objectives != self._objectives:
                 self._line({"objectives": to_json(entry.objectives)})
                 self._objectives = entry.objectives
-            turn = to_json(entry.turn)
-            self._line({"at_unix_s": entry.at_unix_s, "heard": to_json(entry.heard), "turn": turn})
+            self._line(
+                {
+                    "at_unix_s": entry.at_unix_s,
+                    "heard": to_json(entry.heard),
+                    "turn": self._turn_document(entry.turn),
+                }
+            )
         except OSError as error:
             self._lose(error)
 
@@ -77,6 +85,12 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._file = None
+
+    def _turn_document(self, turn: Turn) -> dict[str, Any]:
+        """A policy is written when it changes, not with each turn that leaves it as it is."""
+        document: dict[str, Any] = to_json(turn)
+        policy, self._policy = self._policy, document["policy"]
+        return {**document, "policy": _SAME} if policy == self._policy else document
 
     def _rotate(self) -> None:
         self.close()
@@ -87,7 +101,7 @@ class Journal:
             old.unlink(missing_ok=True)
         self._file = (self._folder / f"turns-{last + 1:08d}.jsonl").open("xb", buffering=0)
         self._num_bytes = 0
-        self._objectives = None
+        self._objectives, self._policy = None, _SAME
 
     def _line(self, document: dict[str, Any]) -> None:
         if self._file is None:
@@ -100,7 +114,7 @@ class Journal:
     def _lose(self, error: OSError) -> None:
         """The next entry tries a new file, which begins with its own memory."""
         if self.num_lost == 0:
-            logger.warning("journal cannot be written", extra={"problem": str(error)})
+            logger.warning("journal cannot be written: %s", error)
         self.num_lost += 1
         self.close()
 
@@ -117,6 +131,7 @@ def read_journal(path: Path) -> Iterator[Start | Entry]:
         ValueError: a line is not of this format; names it.
     """
     objectives: Objectives | None = None
+    policy: object = None
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
@@ -129,7 +144,9 @@ def read_journal(path: Path) -> Iterator[Start | Entry]:
             elif "objectives" in document:
                 objectives = from_json(Objectives, document["objectives"])
             else:
-                yield _entry(document, objectives)
+                turn = document["turn"]
+                policy = policy if turn["policy"] == _SAME else turn["policy"]
+                yield _entry({**document, "turn": {**turn, "policy": policy}}, objectives)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path.name}, line {number}: {error}") from error
 

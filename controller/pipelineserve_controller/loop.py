@@ -120,6 +120,11 @@ class ControlLoop:
         if self._parts.link.num_sessions != self._session:
             # A new session: what the one before sent is not known to hold.
             self._in_force, self._session = None, self._parts.link.num_sessions
+        standing = heard.standing
+        if self._parts.link.is_superseded:
+            if standing is not None and standing.policy_sequence == 0:
+                self._parts.link.reopen()
+            return
         is_due = heard.now_s - self._applied_at_s >= _RENEWAL_SHARE * turn.lease_s
         if turn.policy == self._in_force and not is_due:
             return
@@ -128,7 +133,7 @@ class ControlLoop:
         except EngineUnavailableError as error:
             self.num_failed += 1
             self._in_force = None
-            logger.warning("policy not applied", extra={"problem": str(error)})
+            logger.warning("policy not applied: %s", error)
             return
         self.num_applied += 1
         self._in_force, self._applied_at_s = turn.policy, heard.now_s
@@ -141,4 +146,4 @@ class ControlLoop:
             self._announce_to.flush()
         except (OSError, ValueError) as error:
             # Nobody reads; the journal and the page have it all the same.
-            logger.debug("decision not announced", extra={"problem": str(error)})
+            logger.debug("decision not announced: %s", error)

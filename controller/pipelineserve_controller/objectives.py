@@ -73,14 +73,13 @@ class ObjectivesStore:
                 return True
         self.current, self.source, self.refused_edit = objectives, source, ""
         self.resource_name = resource_name or self.resource_name
-        fields = {"generation": objectives.generation, "source": source.value}
-        logger.info("objectives taken", extra=fields)
+        logger.info("objectives taken: generation %d, %s", objectives.generation, source.value)
         return True
 
     def refuse(self, source: Source, problem: str) -> None:
         """Remember why an edit was not taken; what holds stays."""
         if problem != self.refused_edit:
-            logger.warning("objectives refused", extra={"source": source.value, "problem": problem})
+            logger.warning("objectives refused (%s): %s", source.value, problem)
         self.refused_edit = problem
 
 

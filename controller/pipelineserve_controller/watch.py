@@ -40,6 +40,13 @@ class EngineLink:
         unix_s: the wall clock, for the screen only.
         chance: spreads attempts to connect.
         silence_s: how long a session may be silent.
+
+    Attributes:
+        engine: of the open session; None without one.
+        is_superseded: a policy was refused since a later session has been opened.
+        since_unix_s: when the session was opened, or the last one lost.
+        num_sessions: opened so far.
+        problem: why there is none, in words.
     """
 
     def __init__(
@@ -56,6 +63,8 @@ class EngineLink:
         self._inbox = Inbox()
         self._stub: SchedulerControlAsyncStub | None = None
         self._sequence = 0
+        self._must_reopen = False
+        self.is_superseded = False
         self.engine: EngineFacts | None = None
         self.since_unix_s = unix_s()
         self.num_sessions = 0
@@ -75,6 +84,13 @@ class EngineLink:
         """What was heard since the last call."""
         return self._inbox.take(now_s, self.engine)
 
+    def reopen(self) -> None:
+        """Open a new session at the next event, since a later one has taken this one's place.
+
+        Only for when nobody's policy is in force any more, or two controllers would take turns.
+        """
+        self._must_reopen = True
+
     async def run(self) -> None:
         """Connect, watch, and connect again after a pause, until cancelled."""
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
@@ -86,6 +102,7 @@ class EngineLink:
             except (grpc.RpcError, OSError, InvalidInputError, TimeoutError) as error:
                 problem = _described(error)
             self._lose(problem)
+            self._must_reopen = False
             backoff = (
                 backoff.succeeded() if self.num_sessions > sessions_before else backoff.failed()
             )
@@ -108,6 +125,7 @@ class EngineLink:
         try:
             reply = await self._stub.Apply(request, timeout=APPLY_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
+            self.is_superseded = error.code() is grpc.StatusCode.FAILED_PRECONDITION
             raise EngineUnavailableError(_described(error)) from error
         return reply.first_micro_batch
 
@@ -115,7 +133,7 @@ class EngineLink:
         async with _channel(self._settings) as channel:
             stub = SchedulerControlStub(channel)
             call = stub.Watch(pb.WatchRequest(controller_name=_CONTROLLER_NAME))
-            while True:
+            while not self._must_reopen:
                 event = await asyncio.wait_for(call.read(), self._silence_s)
                 if not isinstance(event, pb.WatchEvent):
                     return  # the stream's end
@@ -129,15 +147,16 @@ class EngineLink:
 
     def _open(self, engine: EngineFacts, stub: "SchedulerControlAsyncStub") -> None:
         self._inbox, self._stub, self._sequence = Inbox(), stub, 0
+        self._must_reopen = self.is_superseded = False
         self.engine, self.problem = engine, ""
         self.num_sessions += 1
         self.since_unix_s = self._unix_s()
-        logger.info("engine connected", extra={"engine": engine.name, "epoch": engine.epoch})
+        logger.info("engine connected: %s, session %d", engine.name, engine.epoch)
 
     def _lose(self, problem: str) -> None:
         if self.is_connected:
             self.since_unix_s = self._unix_s()
-            logger.warning("engine connection lost", extra={"problem": problem})
+            logger.warning("engine connection lost: %s", problem)
         self._stub, self.engine, self.problem = None, None, problem
 
 

@@ -83,12 +83,16 @@ class ScriptedScheduler(SchedulerControlServicer):
             self._server.stop(grace=0).wait()
 
     def tell(self, records: pb.Records) -> None:
-        """Send these records to whoever watches."""
+        """Send these records, and how things stand with them, to whoever watches."""
+        if not records.HasField("snapshot"):
+            records.MergeFrom(self._heartbeat())
         for told in self._told:
             told.put(pb.WatchEvent(records=records))
 
     def Watch(  # noqa: N802 # the contract's name
-        self, request: pb.WatchRequest, context: grpc.ServicerContext
+        self,
+        request: pb.WatchRequest,  # noqa: ARG002 # the contract's
+        context: grpc.ServicerContext,
     ) -> Iterator[pb.WatchEvent]:
         """A hello, then what is told, and heartbeats in between."""
         told: queue.Queue[pb.WatchEvent] = queue.Queue()
