@@ -95,6 +95,7 @@ def _guarded(
         return guarded, (), replace(memory, sent=sent)
     situation = Situation(observation, memory.learning, objectives, engine)
     proposal, deciding = decide(memory.decide, situation)
+    guarded, sent = let_pass(memory.sent, proposal, observation, objectives, situation.bounds)
     return guarded, proposal.facts, replace(memory, decide=deciding, sent=sent)
 
 
