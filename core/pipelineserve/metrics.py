@@ -67,8 +67,13 @@ QUEUE_WAIT = Metric(
 REQUESTS = Metric(
     "pipelineserve_requests_total",
     MetricKind.COUNTER,
-    "Requests that ended, by how: stop, length, cancelled, rejected, error.",
+    "Requests that ended, by how: stop, length, cancelled, rejected, error (an internal one).",
     labels=("outcome",),
+)
+ACCOUNTING_FAULTS = Metric(
+    "pipelineserve_accounting_faults_total",
+    MetricKind.COUNTER,
+    "Times that the requests in the engine did not add up; the log has the numbers. Must stay 0.",
 )
 REQUESTS_WAITING = Metric(
     "pipelineserve_requests_waiting", MetricKind.GAUGE, "Requests in the waiting queue."
@@ -143,6 +148,37 @@ CHUNK_TOKENS = Metric(
     MetricKind.GAUGE,
     "Token budget of the latest micro-batch, decodes included.",
 )
+REQUESTS_HELD = Metric(
+    "pipelineserve_requests_held",
+    MetricKind.GAUGE,
+    "Decodes that a policy keeps out of micro-batches for now.",
+)
+POLICIES = Metric(
+    "pipelineserve_policies_total",
+    MetricKind.COUNTER,
+    "Policies that controllers sent, by outcome: applied, repeated, or why refused.",
+    labels=("outcome",),
+)
+POLICY_IN_FORCE = Metric(
+    "pipelineserve_policy_in_force",
+    MetricKind.GAUGE,
+    "1 while a controller's policy holds, 0 while the static chunk does.",
+)
+POLICY_LAPSES = Metric(
+    "pipelineserve_policy_lapses_total",
+    MetricKind.COUNTER,
+    "Policies whose lease ended without a newer one; the static chunk came back.",
+)
+WATCHERS = Metric(
+    "pipelineserve_control_watchers",
+    MetricKind.GAUGE,
+    "Controllers that are told what happens.",
+)
+RECORDS_LOST = Metric(
+    "pipelineserve_control_records_lost_total",
+    MetricKind.COUNTER,
+    "Step and request records that a slow watcher was never told.",
+)
 
 CATALOGUE: tuple[Metric, ...] = (
     TTFT,
@@ -151,6 +187,7 @@ CATALOGUE: tuple[Metric, ...] = (
     E2E,
     QUEUE_WAIT,
     REQUESTS,
+    ACCOUNTING_FAULTS,
     REQUESTS_WAITING,
     REQUESTS_RUNNING,
     PREEMPTIONS,
@@ -166,6 +203,12 @@ CATALOGUE: tuple[Metric, ...] = (
     BUBBLE,
     MICRO_BATCH_TOKENS,
     CHUNK_TOKENS,
+    REQUESTS_HELD,
+    POLICIES,
+    POLICY_IN_FORCE,
+    POLICY_LAPSES,
+    WATCHERS,
+    RECORDS_LOST,
 )
 
 # What the sidecar serves; it knows the engine's figures only from what the engine tells.

@@ -1,5 +1,6 @@
 """The engine's heart without its thread: scheduler, executor and what is told of both."""
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pipelineserve.scheduler.messages import (
 )
 from pipelineserve.scheduler.requests import FinishReason, NewRequest, RequestRecord
 from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve_engine.accounting import Account
 from pipelineserve_engine.executor import Executor, command_of
 from pipelineserve_engine.generation import GenerationRequest, TokenEvent, TokenLogprobs
 from pipelineserve_engine.kv_costs import KvCostMeter
@@ -30,6 +32,8 @@ from pipelineserve_engine.stage_messages import (
 )
 
 _SEED_BITS = 63
+
+logger = logging.getLogger(__name__)
 
 
 def random_seed() -> int:
@@ -110,6 +114,8 @@ class EngineCore:
         self._sampling: dict[str, RequestSampling] = {}
         self._sampled: deque[_Sampled] = deque()
         self._kv_costs = KvCostMeter()
+        self._is_idle = False
+        self._was_sound = True
 
     def submit(self, request: GenerationRequest, now_s: float) -> Accepted | Rejected:
         """Queue a request or say why not."""
@@ -117,9 +123,9 @@ class EngineCore:
         match outcome:
             case Accepted():
                 self._sampling[request.request_id] = RequestSampling(request, self._draw_seed)
-                self._observer.on_accepted(len(request.prompt_token_ids))
+                self._observer.on_accepted(request.request_id, len(request.prompt_token_ids), now_s)
             case Rejected():
-                self._observer.on_rejected()
+                self._observer.on_rejected(len(request.prompt_token_ids), now_s)
         return outcome
 
     def cancel(self, request_id: str, now_s: float) -> None:
@@ -129,6 +135,10 @@ class EngineCore:
     def finish(self, request_id: str, now_s: float) -> None:
         """End a request whose text is complete; unknown ones have ended already."""
         self._note_end(self.scheduler.finish(request_id, now_s))
+
+    def fail(self, request_id: str, now_s: float) -> None:
+        """End a request that the server cannot go on with; unknown ones have ended already."""
+        self._note_end(self.scheduler.fail(request_id, now_s))
 
     def fail_all(self, now_s: float) -> list[RequestRecord]:
         """End every request because the stages are gone."""
@@ -143,6 +153,7 @@ class EngineCore:
         self._observer.on_recovery()
         self._sampled.clear()
         self._kv_costs.abandon()
+        self._is_idle = False
         return self.scheduler.recall_all()
 
     def fill_slots(self, now_s: float) -> None:
@@ -158,6 +169,7 @@ class EngineCore:
             self._kv_costs.on_sent(micro_batch)
             self._executor.send(command_of(micro_batch, self._sampling))
             self._observer.on_sent(micro_batch, now_s)
+        self._is_idle = self.scheduler.has_work and not self.scheduler.num_in_flight
 
     def absorb(self, report: StageReport, now_s: float) -> list[Output]:
         """Take one report in; the last stage's completes its micro-batch.
@@ -180,6 +192,33 @@ class EngineCore:
         """Tell the observer how many requests wait and run, and how full the pool is."""
         self._observer.on_levels(levels_of(self.scheduler))
 
+    def audit(self, num_clients: int, now_s: float) -> list[Output]:
+        """Check that no request has got lost, and end those that have rather than let them wait.
+
+        Args:
+            num_clients: that wait for an answer, after everything was obeyed and delivered.
+            now_s: the time.
+        """
+        lost = self.scheduler.lost()
+        account = Account(
+            census=self.scheduler.census(),
+            num_lost=len(lost),
+            num_sampled=len(self._sampling),
+            num_clients=num_clients,
+            is_idle=self._is_idle and self.scheduler.has_work,
+        )
+        if account.fault:
+            self._observer.on_accounting_fault()
+        if account.fault and self._was_sound:
+            logger.error("requests do not add up: %s", account.fault)
+        self._was_sound = not account.fault
+        return [self._end_lost(request_id, now_s) for request_id in lost]
+
+    def _end_lost(self, request_id: str, now_s: float) -> Output:
+        record = self.scheduler.fail(request_id, now_s)
+        self._note_end(record)
+        return Output(Emission(request_id, None, record), detail="the engine has lost the request")
+
     def _absorb_step(self, report: StepReport, now_s: float) -> list[Output]:
         self._observer.on_step(report)
         self._kv_costs.on_step(report)
@@ -190,10 +229,10 @@ class EngineCore:
         failed = self._fail_samples(sampled, extras, now_s)
         result = StepResult(report.sequence, report.token_ids)
         emissions = self.scheduler.complete(report.slot_index, result, now_s)
-        self._observer.on_completed(report.end_s, self.scheduler.num_in_flight)
+        self._observer.on_completed(report, now_s, self.scheduler.num_in_flight)
         logprobs = dict(zip((name for name, _ in sampled), extras.logprobs, strict=False))
         for emission in emissions:
-            self._observer.on_emission(emission)
+            self._observer.on_emission(emission, now_s)
             if emission.token_id is not None:
                 self._sampling[emission.request_id].append(emission.token_id)
             self._note_end(emission.record)

@@ -141,6 +141,13 @@ class EngineClient(Protocol):
         """End a live request early because its text is complete (a stop string was found)."""
         ...
 
+    def fail(self, request_id: str) -> None:
+        """End a live request as an error: the server cannot make an answer of its tokens.
+
+        Its generator yields no further event and must be closed.
+        """
+        ...
+
     def status(self) -> EngineStatus:
         """Liveness and readiness, from what the loop last saw."""
         ...

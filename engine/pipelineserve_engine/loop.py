@@ -7,8 +7,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from pipelineserve.errors import (
     EngineUnavailableError,
@@ -20,6 +22,7 @@ from pipelineserve.errors import (
 )
 from pipelineserve.scheduler.messages import Accepted, Rejected, RejectReason
 from pipelineserve.scheduler.requests import FinishReason
+from pipelineserve_engine.control.desk import ControlDesk
 from pipelineserve_engine.core import EngineCore, Output
 from pipelineserve_engine.executor import Executor
 from pipelineserve_engine.generation import EngineStatus, GenerationRequest, TokenEvent
@@ -33,12 +36,17 @@ _RATE_WINDOW = 64
 
 _LEVELS_PERIOD_S = 0.1
 
+# The loop never waits for a step, and a turn takes milliseconds; starting the stages anew, with the
+# old ones' memory to be given back, takes seconds. A loop that stands still for longer is stuck.
+_STILL_S = 30.0
+
 # Clients are told no more: an exception's own message may quote somebody else's prompt.
 _INTERNAL_ERROR = "internal error in the engine; the server's log has more"
 
 logger = logging.getLogger(__name__)
 
 _Answer = TokenEvent | PipelineServeError
+_ReplyT = TypeVar("_ReplyT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,20 @@ class _Finish:
     request_id: str
 
 
-_Command = _Submit | _Cancel | _Finish
+@dataclass(frozen=True, slots=True)
+class _Fail:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A question to what this thread owns; one of the two is called, once."""
+
+    answer: Callable[[float], None]
+    refuse: Callable[[EngineUnavailableError], None]
+
+
+_Command = _Submit | _Cancel | _Finish | _Fail | _Ask
 
 
 class EngineLoop:
@@ -82,6 +103,7 @@ class EngineLoop:
         on_failure: called once, from the thread, when the stages are gone for good.
         vocabulary_size: of the model; a token beyond it would end the stages, and with them every
             request, and tokenizers sometimes know more than their model.
+        desk: has its turn before micro-batches are composed; None if no controller is served.
         clock: seconds, of the clock that the stages report in.
     """
 
@@ -93,9 +115,11 @@ class EngineLoop:
         on_failure: Callable[[str], None],
         *,
         vocabulary_size: int,
+        desk: ControlDesk | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = core
+        self._desk = desk
         self._executor = executor
         self._recovery = recovery
         self._on_failure = on_failure
@@ -105,12 +129,14 @@ class EngineLoop:
         self._streams: dict[str, _Stream] = {}
         self._end_times_s: deque[float] = deque(maxlen=_RATE_WINDOW)
         self._next_levels_s = 0.0
+        self._turned_at_s = 0.0
         self._is_stopping = False
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="engine-loop", daemon=True)
 
     def start(self) -> None:
         """Start the thread; the stages must be ready."""
+        self._turned_at_s = self._clock()
         self._thread.start()
 
     def stop(self) -> None:
@@ -145,18 +171,58 @@ class EngineLoop:
         """See `EngineClient.finish`."""
         self._post(_Finish(request_id))
 
+    def fail(self, request_id: str) -> None:
+        """See `EngineClient.fail`."""
+        self._post(_Fail(request_id))
+
     def status(self) -> EngineStatus:
         """See `EngineClient.status`."""
         if self._failure is not None:
             return EngineStatus(is_live=False, is_ready=False, detail=self._failure)
         if not self._thread.is_alive():
             return EngineStatus(is_live=False, is_ready=False, detail="the engine has ended")
+        still_s = self._clock() - self._turned_at_s
+        if still_s > _STILL_S:
+            detail = f"the engine's loop has stood still for {still_s:.0f} s"
+            return EngineStatus(is_live=False, is_ready=False, detail=detail)
         if self._is_stopping:
             return EngineStatus(is_live=True, is_ready=False, detail="stopping")
         if self._recovery.phase is not Phase.SERVING:
             detail = f"starting the stages anew: {self._recovery.cause}"
             return EngineStatus(is_live=True, is_ready=False, detail=detail)
         return EngineStatus(is_live=True, is_ready=True, detail="serving")
+
+    # A controller's side: called in any thread
+
+    def ask(self, question: Callable[[float], _ReplyT]) -> Future[_ReplyT]:
+        """Have a question answered in the engine's thread, between two micro-batches.
+
+        Args:
+            question: called with the time, whatever state the stages are in; what it raises, the
+                future does.
+
+        Raises:
+            EngineUnavailableError: the engine has ended; the future raises it if it ends meanwhile.
+        """
+        reply: Future[_ReplyT] = Future()
+
+        def answer(now_s: float) -> None:
+            if not reply.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
+            try:
+                reply.set_result(question(now_s))
+            except Exception as error:  # noqa: BLE001 - it is the asker's to handle
+                reply.set_exception(error)
+
+        def refuse(error: EngineUnavailableError) -> None:
+            if reply.set_running_or_notify_cancel():
+                reply.set_exception(error)
+
+        self._post(_Ask(answer, refuse))
+        # Asked after posting: a loop that fails from here on answers what was posted.
+        if self._failure is not None:
+            raise EngineUnavailableError(self._failure)
+        return reply
 
     def _require_vocabulary(self, request: GenerationRequest) -> None:
         biased = tuple(token_id for token_id, _ in request.sampling.logit_bias)
@@ -191,22 +257,25 @@ class EngineLoop:
 
     def _turn(self) -> None:
         """Take in commands and reports, fill slots, wait for the next of either."""
-        now_s = self._clock()
+        now_s = self._turned_at_s = self._clock()
         while self._commands:
             self._obey(self._commands.popleft(), now_s)
+        wait_s = _IDLE_WAIT_S
+        if self._desk is not None:
+            wait_s = min(wait_s, self._desk.turn(now_s))
         try:
-            self._exchange(now_s)
+            self._exchange(now_s, wait_s)
         except StagesFailedError as error:
             self._recover(str(error))
         if not self._core.scheduler.has_work:
             self._end_times_s.clear()  # idle time says nothing about how fast places become free
         if now_s >= self._next_levels_s:
             self._core.observe_levels()
+            self._deliver(self._core.audit(len(self._streams), now_s), now_s)
             self._next_levels_s = now_s + _LEVELS_PERIOD_S
 
-    def _exchange(self, now_s: float) -> None:
+    def _exchange(self, now_s: float, wait_s: float) -> None:
         """Give the stages work, if they are there, and take in what they report."""
-        wait_s = _IDLE_WAIT_S
         pause_s = self._recovery.seconds_to_restart(now_s)
         if pause_s is not None and pause_s > 0.0:
             self._executor.wait(min(wait_s, pause_s))
@@ -250,6 +319,11 @@ class EngineLoop:
                 self._core.finish(request_id, now_s)
                 if (stream_or_none := self._streams.pop(request_id, None)) is not None:
                     stream_or_none.put(TokenEvent(None, FinishReason.STOP))
+            case _Fail(request_id):
+                self._streams.pop(request_id, None)
+                self._core.fail(request_id, now_s)
+            case _Ask(answer, _):
+                answer(now_s)
 
     def _submit(self, request: GenerationRequest, stream: _Stream, now_s: float) -> None:
         try:
@@ -284,9 +358,13 @@ class EngineLoop:
             stream.put(EngineUnavailableError(message))
         self._streams.clear()
         while self._commands:
-            command = self._commands.popleft()
-            if isinstance(command, _Submit):
-                command.stream.put(EngineUnavailableError(message))
+            match self._commands.popleft():
+                case _Submit(_, stream):
+                    stream.put(EngineUnavailableError(message))
+                case _Ask(_, refuse):
+                    refuse(EngineUnavailableError(message))
+                case _Cancel() | _Finish() | _Fail():
+                    pass  # every request has ended
         try:
             self._core.fail_all(self._clock())
             self._core.observe_levels()

@@ -1,17 +1,19 @@
 """What the engine tells of itself, and the metrics that are made of it."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelineserve import metrics
 from pipelineserve.scheduler.messages import Census, Emission, MicroBatch
-from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.scheduler.requests import FinishReason, RequestRecord
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.tally import Tally
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
 
 _BUBBLE_WINDOW_S = 10.0
+_REJECTED = "rejected"
 
 
 class BusyMeter:
@@ -69,6 +71,7 @@ class Levels:
     census: Census
     kv_used_ratio: float
     num_swapped_blocks: int
+    num_held: int
     tally: Tally
 
 
@@ -78,40 +81,94 @@ def levels_of(scheduler: Scheduler) -> Levels:
         census=scheduler.census(),
         kv_used_ratio=scheduler.kv_used_ratio,
         num_swapped_blocks=scheduler.kv.host.num_taken,
+        num_held=scheduler.num_held,
         tally=scheduler.tally,
     )
 
 
+class Listener:
+    """Hears what the observer hears, in the engine's thread; each kind overrides what it needs."""
+
+    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+        """See `Observer.on_accepted`."""
+
+    def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
+        """See `Observer.on_rejected`."""
+
+    def on_recovery(self) -> None:
+        """See `Observer.on_recovery`."""
+
+    def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
+        """See `Observer.on_sent`."""
+
+    def on_step(self, report: StepReport) -> None:
+        """See `Observer.on_step`."""
+
+    def on_completed(self, report: StepReport, now_s: float, num_in_flight: int) -> None:
+        """See `Observer.on_completed`."""
+
+    def on_emission(self, emission: Emission, now_s: float) -> None:
+        """See `Observer.on_emission`."""
+
+    def on_ended(self, record: RequestRecord) -> None:
+        """See `Observer.on_ended`."""
+
+    def on_levels(self, levels: Levels) -> None:
+        """See `Observer.on_levels`; several times a second, with or without work."""
+
+
 class Observer:
-    """Turns what happens in the engine into the catalogue's metrics.
+    """Turns what happens in the engine into the catalogue's metrics, and tells its listeners.
 
     Raises:
         KeyError: a metric is not of the kind that the catalogue says; a mistake in this module.
     """
 
-    def __init__(self, telemetry: Telemetry, num_stages: int) -> None:
+    def __init__(
+        self, telemetry: Telemetry, num_stages: int, listeners: Sequence[Listener] = ()
+    ) -> None:
         self._telemetry = telemetry
         self._meter = BusyMeter(num_stages)
         self._reported = Tally()
+        self._listeners = list(listeners)
+        # From the start, or the first error would not show as a rise.
+        for outcome in (*(finish.value for finish in FinishReason), _REJECTED):
+            telemetry.counter(metrics.REQUESTS).labels(outcome=outcome)
 
-    def on_accepted(self, num_prompt_tokens: int) -> None:
+    def add(self, listener: Listener) -> None:
+        """Tell this one as well from now on."""
+        self._listeners.append(listener)
+
+    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
         """A request entered the waiting queue."""
         self._telemetry.counter(metrics.PROMPT_TOKENS).inc(num_prompt_tokens)
+        for listener in self._listeners:
+            listener.on_accepted(request_id, num_prompt_tokens, now_s)
 
-    def on_rejected(self) -> None:
+    def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
         """A request was refused."""
-        self._telemetry.counter(metrics.REQUESTS).labels(outcome="rejected").inc()
+        self._telemetry.counter(metrics.REQUESTS).labels(outcome=_REJECTED).inc()
+        for listener in self._listeners:
+            listener.on_rejected(num_prompt_tokens, now_s)
+
+    def on_accounting_fault(self) -> None:
+        """The requests in the engine do not add up."""
+        self._telemetry.counter(metrics.ACCOUNTING_FAULTS).inc()
 
     def on_recovery(self) -> None:
         """The stages failed and start anew; what was in the pipeline is gone."""
         self._telemetry.counter(metrics.RECOVERIES).inc()
         self._meter.abandon()
+        for listener in self._listeners:
+            listener.on_recovery()
 
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """A micro-batch entered the pipeline."""
         self._telemetry.histogram(metrics.MICRO_BATCH_TOKENS).observe(micro_batch.num_tokens)
         self._telemetry.gauge(metrics.CHUNK_TOKENS).set(micro_batch.chunk.chunk_tokens)
         self._meter.start_work(now_s)
+        for listener in self._listeners:
+            listener.on_sent(micro_batch, now_s)
 
     def on_step(self, report: StepReport) -> None:
         """A stage has run a micro-batch."""
@@ -120,14 +177,18 @@ class Observer:
         self._telemetry.histogram(metrics.STEP_TIME).labels(stage=stage).observe(step_time_s)
         self._telemetry.counter(metrics.STAGE_BUSY).labels(stage=stage).inc(step_time_s)
         self._meter.add_busy(report.stage_index, step_time_s)
+        for listener in self._listeners:
+            listener.on_step(report)
 
-    def on_completed(self, now_s: float, num_in_flight: int) -> None:
-        """A micro-batch left the pipeline."""
+    def on_completed(self, report: StepReport, now_s: float, num_in_flight: int) -> None:
+        """A micro-batch left the pipeline: the last stage's report of it was taken in now."""
         before_s = self._meter.work_s
-        self._meter.advance(now_s, num_in_flight)
+        self._meter.advance(report.end_s, num_in_flight)
         self._telemetry.counter(metrics.WORK).inc(self._meter.work_s - before_s)
+        for listener in self._listeners:
+            listener.on_completed(report, now_s, num_in_flight)
 
-    def on_emission(self, emission: Emission) -> None:
+    def on_emission(self, emission: Emission, now_s: float) -> None:
         """A request got a token, or ended."""
         if emission.ttft_s is not None:
             self._telemetry.histogram(metrics.TTFT).observe(emission.ttft_s)
@@ -135,9 +196,13 @@ class Observer:
             self._telemetry.histogram(metrics.TOKEN_GAP).observe(emission.gap_s)
         if emission.token_id is not None:
             self._telemetry.counter(metrics.OUTPUT_TOKENS).inc()
+        for listener in self._listeners:
+            listener.on_emission(emission, now_s)
 
     def on_ended(self, record: RequestRecord) -> None:
         """A request ended, however."""
+        for listener in self._listeners:
+            listener.on_ended(record)
         self._telemetry.counter(metrics.REQUESTS).labels(outcome=record.finish.value).inc()
         if record.first_issue_s is not None:
             wait_s = record.first_issue_s - record.arrival_s
@@ -155,11 +220,14 @@ class Observer:
         self._telemetry.gauge(metrics.REQUESTS_RUNNING).set(census.running)
         self._telemetry.gauge(metrics.KV_USED).set(levels.kv_used_ratio)
         self._telemetry.gauge(metrics.KV_SWAPPED).set(levels.num_swapped_blocks)
+        self._telemetry.gauge(metrics.REQUESTS_HELD).set(levels.num_held)
         self._count_preemptions(tally)
         self._rise(metrics.CACHED_TOKENS, tally.cached_tokens, self._reported.cached_tokens)
         self._reported.cached_tokens = tally.cached_tokens
         for stage_index, ratio in enumerate(self._meter.bubble_ratios()):
             self._telemetry.gauge(metrics.BUBBLE).labels(stage=str(stage_index)).set(ratio)
+        for listener in self._listeners:
+            listener.on_levels(levels)
 
     def _count_preemptions(self, tally: Tally) -> None:
         new = tally.preemption_decisions - self._reported.preemption_decisions

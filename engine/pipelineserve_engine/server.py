@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
@@ -31,6 +32,10 @@ from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.api.app import build_app
 from pipelineserve_engine.api.authorization import KeyFile
 from pipelineserve_engine.api.context import ApiContext
+from pipelineserve_engine.control.assembly import make_desk, make_hello
+from pipelineserve_engine.control.desk import ControlDesk
+from pipelineserve_engine.control.server import control_server
+from pipelineserve_engine.control.service import ControlledEngine
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.loop import EngineLoop
 from pipelineserve_engine.model_config import load_config, shape_of
@@ -42,7 +47,7 @@ from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
 from pipelineserve_engine.text.tokenizer import TextCodec, load_codec
-from pipelineserve_engine.tracing import TracedObserver, TraceRecorder
+from pipelineserve_engine.tracing import TraceRecorder
 
 _PARENT_CHECK_PERIOD_S = 1.0
 
@@ -85,7 +90,7 @@ class Ending:
 def serve(settings: EngineSettings, ending: Ending) -> None:
     """Start the pipeline and serve until asked to stop.
 
-    What can be checked cheaply is checked before the model is loaded: port, keys, config,
+    What can be checked cheaply is checked before the model is loaded: ports, keys, config,
     partition, memory, tokenizer, trace file.
 
     Raises:
@@ -93,12 +98,16 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
+        control = stack.enter_context(
+            control_server(settings.control_address, settings.control_tls_files)
+        )
         keys = KeyFile(Path(settings.api_key_file)) if settings.api_key_file else None
         shape = shape_of(load_config(settings.model_folder))
         plan = make_plan(settings, shape, this_machine())
         codec = _load_codec(settings.model_folder)
         registry = CollectorRegistry()
-        observer = stack.enter_context(_observing(settings, registry, plan.num_stages))
+        telemetry = Telemetry(registry)
+        observer = stack.enter_context(_observing(settings, telemetry, plan.num_stages))
         group = stack.enter_context(StageGroup(plan))
         ending.hurry = group.kill
         stack.callback(ending.begin)
@@ -115,8 +124,9 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
             core.absorb(report, time.monotonic())
         failure = _Failure()
         recovery = _recovery(settings, plan)
+        desk = None if control is None else _desk(settings, plan, scheduler, observer, telemetry)
         loop = EngineLoop(
-            core, group, recovery, failure.note, vocabulary_size=shape.vocabulary_size
+            core, group, recovery, failure.note, vocabulary_size=shape.vocabulary_size, desk=desk
         )
         context = ApiContext(
             engine=loop,
@@ -134,6 +144,15 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         loop.start()
         stack.callback(lambda: group.kill() if server.force_exit else None)
         stack.callback(loop.stop)
+        if control is not None and desk is not None:
+            hello = make_hello(
+                scheduler.settings,
+                num_stages=plan.num_stages,
+                static_chunk_tokens=settings.static_chunk_tokens,
+                version=version("pipelineserve"),
+            )
+            control.open(ControlledEngine(loop, desk, hello))
+            stack.callback(control.turn_away)
         stack.callback(ending.begin)
         host, port = listener.getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
@@ -145,16 +164,15 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
 
 @contextmanager
 def _observing(
-    settings: EngineSettings, registry: CollectorRegistry, num_stages: int
+    settings: EngineSettings, telemetry: Telemetry, num_stages: int
 ) -> Iterator[Observer]:
     """What is told of everything; with a trace file until the end of the block."""
-    telemetry = Telemetry(registry)
     if not settings.trace_file:
         yield Observer(telemetry, num_stages)
         return
     path = Path(settings.trace_file)
     with TraceRecorder(path, num_stages, settings.trace_max_events, time.monotonic) as recorder:
-        yield TracedObserver(telemetry, num_stages, recorder)
+        yield Observer(telemetry, num_stages, [recorder])
 
 
 def _load_codec(model_folder: Path) -> TextCodec:
@@ -200,6 +218,23 @@ def scheduler_settings(settings: EngineSettings, plan: PipelinePlan) -> Schedule
         max_waiting_requests=settings.max_waiting_requests,
         max_running_requests=settings.max_running_requests,
         num_host_blocks=plan.num_host_blocks,
+    )
+
+
+def _desk(
+    settings: EngineSettings,
+    plan: PipelinePlan,
+    scheduler: Scheduler,
+    observer: Observer,
+    telemetry: Telemetry,
+) -> ControlDesk:
+    return make_desk(
+        scheduler,
+        observer,
+        telemetry,
+        num_stages=plan.num_stages,
+        static_chunk_tokens=settings.static_chunk_tokens,
+        unix_time_s=time.time(),
     )
 
 

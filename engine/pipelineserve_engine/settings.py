@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
+from pipelineserve_engine.control.address import TlsFiles, address_faults
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Of a setting whose 0 has a meaning of its own.
@@ -108,6 +109,23 @@ class EngineSettings:
         default=200_000,
         metadata={"help": "pieces, steps and ends of requests that a trace file holds at most"},
     )
+    control_address: str = field(
+        default="",
+        metadata={
+            "help": "where a controller is served: unix:/path, or HOST:PORT with TLS; "
+            "empty serves none"
+        },
+    )
+    control_tls_certificate: str = field(
+        default="", metadata={"help": "file with the certificate chain for HOST:PORT, PEM"}
+    )
+    control_tls_key: str = field(
+        default="", metadata={"help": "file with the certificate's key, PEM, not encrypted"}
+    )
+    control_tls_client_ca: str = field(
+        default="",
+        metadata={"help": "file with the CAs that a controller's certificate must be of, PEM"},
+    )
     parent_pid: int = field(
         default=0, metadata={"help": "end when this is no longer the parent process; 0 for never"}
     )
@@ -125,8 +143,16 @@ class EngineSettings:
             faults.append(
                 Fault("static_chunk_tokens", f"{message}, got {self.static_chunk_tokens}")
             )
+        faults += address_faults(self.control_address, self.control_tls_files)
         if faults:
             raise InvalidInputError("the engine's configuration", faults)
+
+    @property
+    def control_tls_files(self) -> TlsFiles:
+        """The files for a controller that is not on this machine; all empty or all given."""
+        return TlsFiles(
+            self.control_tls_certificate, self.control_tls_key, self.control_tls_client_ca
+        )
 
 
 def parse_settings(arguments: Sequence[str]) -> EngineSettings:

@@ -1,6 +1,7 @@
 """The worker processes of one pipeline: start, talk, notice their end, stop."""
 
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -37,7 +38,10 @@ _CHECK_PERIOD_S = 0.5
 _CAUSE_TIMEOUT_S = 1.0
 _CAUSE_PERIOD_S = 0.02
 _LAST_WORDS_TIMEOUT_MS = 100
-_DUMP_S = 0.2
+_DUMP_S = 0.1
+_WORKER_MODULE = "pipelineserve_engine.worker"
+
+logger = logging.getLogger(__name__)
 
 
 class StageGroup:
@@ -45,14 +49,16 @@ class StageGroup:
 
     Args:
         plan: what each stage runs.
+        worker_module: run with `python -m` for each stage; tests give one that misbehaves.
 
     Raises:
         StagesFailedError: from `start`, `send` and `receive`, when a stage has ended or hangs.
         EngineUnavailableError: where the folder for temporary files is no place for sockets.
     """
 
-    def __init__(self, plan: PipelinePlan) -> None:
+    def __init__(self, plan: PipelinePlan, worker_module: str = _WORKER_MODULE) -> None:
         self._plan = plan
+        self._worker_module = worker_module
         self._waker = Waker()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
@@ -157,7 +163,6 @@ class StageGroup:
     def _take_reports(self) -> list[StageReport]:
         """All messages that are there, less the heartbeats, which only the watchdog needs."""
         reports: list[StageReport] = []
-        last_stage_index = self._plan.num_stages - 1
         while self._reports.poll(0):
             report: StageReport = self._decoder.decode(self._reports.recv())
             now_s = time.monotonic()
@@ -167,9 +172,9 @@ class StageGroup:
                     continue
                 case ReadyReport():
                     self._num_ready += 1
+                    self._watchdog.ready(report.stage_index)
                 case StepReport():
-                    is_last_stage = report.stage_index == last_stage_index
-                    self._watchdog.end_step(now_s, is_last_stage=is_last_stage)
+                    self._watchdog.end_step(report.stage_index, report.sequence, now_s)
                 case FailureReport():
                     pass
             reports.append(report)
@@ -226,6 +231,7 @@ class StageGroup:
     def _spawn_all(self) -> None:
         for stage_index in range(self._plan.num_stages):
             self._processes.append(self._spawn(stage_index))
+        self._watchdog.start(time.monotonic())
 
     def _spawn(self, stage_index: int) -> "subprocess.Popen[bytes]":
         plan = self._plan
@@ -247,7 +253,7 @@ class StageGroup:
             shared_folder=str(self._folder),
             server_pid=os.getpid(),
         )
-        command = [sys.executable, "-m", "pipelineserve_engine.worker"]
+        command = [sys.executable, "-m", self._worker_module]
         # In a group of its own, where a terminal's Ctrl-C does not reach it: the server decides
         # when its stages end.
         return subprocess.Popen([*command, msgspec.json.encode(settings).decode()], process_group=0)
@@ -262,14 +268,17 @@ class StageGroup:
         if has_ended and not self._reports.poll(_LAST_WORDS_TIMEOUT_MS):
             self._raise_for_ended()
         if (fault := self._watchdog.fault(now_s)) is not None:
+            logger.warning("%s; %s", fault, self._watchdog.state(now_s))
             self._dump_stacks()
             raise StagesFailedError(fault)
 
     def _dump_stacks(self) -> None:
         """Let every stage write the stacks of its threads to stderr, as far as it still can."""
-        for process in self._processes:
+        for stage_index, process in enumerate(self._processes):
+            # One after the other, since the stacks themselves do not say whose they are.
+            logger.warning("stacks of stage %d, pid %d:", stage_index, process.pid)
             process.send_signal(signal.SIGUSR1)
-        time.sleep(_DUMP_S)
+            time.sleep(_DUMP_S)
 
     def _raise_for_ended(self, timeout_s: float = 0.0, *, only_killed: bool = False) -> None:
         """Name the stage that has ended, or, to find the cause of a failure, was killed."""

@@ -16,9 +16,8 @@ import msgspec
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import RequestRecord
-from pipelineserve_engine.observation import Levels, Observer
+from pipelineserve_engine.observation import Levels, Listener
 from pipelineserve_engine.stage_messages import StepReport
-from pipelineserve_engine.telemetry import Telemetry
 
 VERSION = 1
 _FLUSH_PERIOD_S = 1.0
@@ -91,7 +90,7 @@ class FullLine(msgspec.Struct, frozen=True, tag="full"):
 _Line = HeaderLine | SentLine | StepLine | EndedLine | RestartLine | FullLine
 
 
-class TraceRecorder:
+class TraceRecorder(Listener):
     """One record; a file that cannot be written any more ends the record, not the engine.
 
     Args:
@@ -165,9 +164,14 @@ class TraceRecorder:
         )
         self._write(line)
 
-    def on_restart(self) -> None:
+    def on_recovery(self) -> None:
         """The stages failed and start anew."""
         self._write(RestartLine(self._clock()))
+
+    def on_levels(self, levels: Levels) -> None:
+        """Called several times a second, with or without work."""
+        del levels
+        self.flush_if_due()
 
     def flush_if_due(self) -> None:
         """Hand lines to the system about once a second, so that a killed server loses little."""
@@ -214,42 +218,6 @@ class TraceRecorder:
 
     def _warn(self, error: OSError) -> None:
         logger.warning("cannot write %s any more: %s; the trace ends here", self._path, error)
-
-
-class TracedObserver(Observer):
-    """Makes metrics as any observer does, and tells a recorder as well.
-
-    Without a trace the engine has a plain `Observer`, so tracing costs nothing then.
-    """
-
-    def __init__(self, telemetry: Telemetry, num_stages: int, recorder: TraceRecorder) -> None:
-        super().__init__(telemetry, num_stages)
-        self._recorder = recorder
-
-    def on_recovery(self) -> None:
-        """See `Observer.on_recovery`."""
-        super().on_recovery()
-        self._recorder.on_restart()
-
-    def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
-        """See `Observer.on_sent`."""
-        super().on_sent(micro_batch, now_s)
-        self._recorder.on_sent(micro_batch, now_s)
-
-    def on_step(self, report: StepReport) -> None:
-        """See `Observer.on_step`."""
-        super().on_step(report)
-        self._recorder.on_step(report)
-
-    def on_ended(self, record: RequestRecord) -> None:
-        """See `Observer.on_ended`."""
-        super().on_ended(record)
-        self._recorder.on_ended(record)
-
-    def on_levels(self, levels: Levels) -> None:
-        """See `Observer.on_levels`; called several times a second, with or without work."""
-        super().on_levels(levels)
-        self._recorder.flush_if_due()
 
 
 def _open(path: Path) -> BinaryIO:

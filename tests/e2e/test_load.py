@@ -69,6 +69,29 @@ def test_every_request_is_answered_and_counted_as_the_server_does(
         assert after.value(metric) - before.value(metric) == tokens
 
 
+def test_the_clients_figures_and_the_servers_agree(served_model: ServedModel) -> None:
+    """A queue makes times long enough to be compared; a client can only see what has happened."""
+    flags = (f"--stages={NUM_STAGES}", "--max-running-requests=2", "--static-chunk-tokens=16")
+    with EngineServer(served_model.folder, *flags) as server:
+        server.wait_serving()
+        arguments = ("--requests=24", "--rate=500", "--output-tokens=40", "--input-tokens=60")
+        report = json.loads(load(server, *arguments, "--json"))
+        counted = server.wait_metrics(lambda now: now.value(metrics.REQUESTS_RUNNING) == 0)
+    whole = report["whole_run"]
+    assert whole["num_finished"] == 24
+    for name, metric in (
+        ("ttft_s", metrics.TTFT),
+        ("tpot_s", metrics.TPOT),
+        ("e2e_s", metrics.E2E),
+    ):
+        assert counted.count(metric) == 24
+        ours = counted.total(metric) / 24
+        theirs = whole[name]["mean"]
+        assert theirs == pytest.approx(ours, rel=0.25), name
+    for name, metric in (("ttft_s", metrics.TTFT), ("e2e_s", metrics.E2E)):
+        assert whole[name]["mean"] >= counted.total(metric) / 24
+
+
 def test_chats_are_reported_as_a_table_and_nothing_else(server: EngineServer) -> None:
     output = load(server, "--requests=4", "--rate=20", "--endpoint=chat", "--input-tokens=9")
     assert "Whole run" in output

@@ -19,11 +19,12 @@ from served_model import ServedModel
 pytestmark = pytest.mark.anyio
 
 NUM_TOKENS = 300
-# Greedy, and sampled with a seed.
+# Greedy, and sampled with a seed; with and without penalties, which look at what came before.
 REQUESTS: tuple[dict[str, Any], ...] = (
     {"temperature": 0},
     {"temperature": 1.0, "seed": 5},
     {"temperature": 1.3, "top_p": 0.9, "seed": 6},
+    {"temperature": 1.0, "seed": 7, "presence_penalty": 1.0, "frequency_penalty": 0.3},
 )
 
 
@@ -89,18 +90,25 @@ async def test_streams_go_on_with_the_text_that_they_would_have_had(
         assert len(stage_processes(server)) == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (signal.SIGKILL, "stage 1 ended with signal 9"),
+        (signal.SIGSTOP, "stage 1 was silent for"),
+    ],
+)
 async def test_meanwhile_it_is_live_but_not_ready_takes_requests_and_lets_them_go(
-    served_model: ServedModel,
+    served_model: ServedModel, number: signal.Signals, cause: str
 ) -> None:
     async with serving(served_model) as (server, api):
         expected = await ask(api, REQUESTS[0], 20)
         doomed = asyncio.create_task(ask(api, REQUESTS[0], 1500))
         await some_tokens(server, 20)
-        os.kill(stage_processes(server)[1], signal.SIGKILL)
+        os.kill(stage_processes(server)[1], number)
         detail = await asyncio.to_thread(
             wait_until, lambda: read(server, "/ready"), lambda answer: answer.is_error
         )
-        assert "stage 1 ended with signal 9" in detail.json()["detail"]
+        assert cause in detail.json()["detail"]
         assert (await asyncio.to_thread(read, server, "/health")).is_success
         late = asyncio.create_task(ask(api, REQUESTS[0], 20))
         doomed.cancel()

@@ -290,8 +290,24 @@ def gone(before: Samples, after: Samples) -> float:
     )
 
 
+async def test_leaving_a_whole_answer_in_the_middle_is_noticed(server: EngineServer) -> None:
+    before = server.wait_metrics(is_settled)
+    async with client_of(server) as api:
+        _, writer = await api.connect()
+        writer.write(long_chat("all at once", stream=False))
+        some = before.value(metrics.OUTPUT_TOKENS) + 5
+        await asyncio.to_thread(
+            server.wait_metrics, lambda samples: samples.value(metrics.OUTPUT_TOKENS) >= some
+        )
+        await leave(writer)
+    after = await asyncio.to_thread(server.wait_metrics, is_settled)
+    assert gone(before, after) == 1
+    assert after.value(metrics.OUTPUT_TOKENS) < before.value(metrics.OUTPUT_TOKENS) + LONG_TOKENS
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_leaving_before_the_first_token_is_noticed_while_its_work_is_in_flight(
-    server: EngineServer,
+    server: EngineServer, stream: bool
 ) -> None:
     """The last stage stands still, so that no token can come back before the client has left."""
     before = server.wait_metrics(is_settled)
@@ -299,7 +315,7 @@ async def test_leaving_before_the_first_token_is_noticed_while_its_work_is_in_fl
     try:
         async with client_of(server) as api:
             _, writer = await api.connect()
-            writer.write(long_chat("unlike " * 200, stream=False))
+            writer.write(long_chat(f"{stream}: " + "unlike " * 200, stream=stream))
             await reach(server, metrics.REQUESTS_RUNNING, 1)
             await leave(writer)
             await reach(server, metrics.REQUESTS_RUNNING, 0)
@@ -419,14 +435,15 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_then_serves_on(
     assert rejected[1] - rejected[0] == 2
 
 
+@pytest.mark.parametrize("stream", [False, True])
 async def test_leaving_the_queue_frees_the_place_and_never_starts(
-    narrow_server: EngineServer, served_model: ServedModel
+    narrow_server: EngineServer, served_model: ServedModel, stream: bool
 ) -> None:
     before = narrow_server.metrics()
     async with client_of(narrow_server) as api:
         async with occupied(narrow_server, api):
             _, writer = await api.connect()
-            writer.write(long_chat("gives up", stream=False))
+            writer.write(long_chat("gives up", stream=stream))
             await reach(narrow_server, metrics.REQUESTS_WAITING, 1)
             await leave(writer)
             await reach(narrow_server, metrics.REQUESTS_WAITING, 0)

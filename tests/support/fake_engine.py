@@ -32,6 +32,7 @@ class FakeEngine:
         submitted: ids of requests, as they come.
         cancelled: ids of requests closed before their last event, as they are.
         finished: ids for which `finish` was called.
+        failed: ids for which `fail` was called.
     """
 
     events: Sequence[TokenEvent] = field(default_factory=lambda: events_of("Hello"))
@@ -43,6 +44,7 @@ class FakeEngine:
     submitted: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     cancelled: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     finished: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:
         """Submit, then yield the script's events; see `EngineClient`."""
@@ -74,6 +76,10 @@ class FakeEngine:
     def finish(self, request_id: str) -> None:
         """Let the request's next event be its last."""
         self.finished.append(request_id)
+
+    def fail(self, request_id: str) -> None:
+        """Remember that its answer could not be made."""
+        self.failed.append(request_id)
 
     def status(self) -> EngineStatus:
         """What the test set."""

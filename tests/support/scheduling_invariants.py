@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from pipelineserve.policy.views import DecodeLoad
 from pipelineserve.scheduler.messages import Census
 from pipelineserve.scheduler.requests import FinishReason, Request, RequestState
 from pipelineserve.scheduler.scheduler import Scheduler
@@ -32,6 +33,7 @@ def check_census(pipeline: Pipeline) -> None:
     ends = Counter(t.record.finish for t in pipeline.accepted if t.record is not None)
     census = pipeline.scheduler.census()
     assert census.is_conserved
+    assert pipeline.scheduler.lost() == ()
     assert census == Census(
         arrived=len(pipeline.accepted) + len(pipeline.rejected),
         rejected=len(pipeline.rejected),
@@ -66,7 +68,9 @@ def check_states(pipeline: Pipeline) -> None:
         is_prefilling = request.state is RequestState.PREFILLING
         assert (scheduler._prefilling.get(request.request_id) is request) == is_prefilling
         is_ready = request.state is RequestState.DECODING and request.num_remaining == 1
-        assert (scheduler._ready.get(request.request_id) is request) == is_ready
+        is_held = scheduler._decodes.is_held(request)
+        assert ((request in scheduler._decodes) or is_held) == is_ready
+        assert (request.held_since_s is not None) == is_held or not is_live
     running = [r for r in scheduler._live.values() if r.state is not RequestState.WAITING]
     assert len(running) <= pipeline.settings.max_running_requests
 
@@ -110,7 +114,17 @@ def check_views(pipeline: Pipeline) -> None:
     assert view.num_waiting == states[RequestState.WAITING]
     assert view.num_prefilling == states[RequestState.PREFILLING]
     assert view.num_decoding == states[RequestState.DECODING]
-    assert view.num_ready_decodes == len(scheduler._ready)
+    decoding = [r for r in scheduler._live.values() if r.state is RequestState.DECODING]
+    held = [r for r in decoding if scheduler._decodes.is_held(r)]
+    ready = [r for r in decoding if r in scheduler._decodes]
+    assert view.num_ready_decodes == len(ready)
+    pool = scheduler._decodes
+    assert pool.ready == DecodeLoad(len(ready), sum(len(r.token_ids) for r in ready))
+    assert pool.held == DecodeLoad(len(held), sum(len(r.token_ids) for r in held))
+    not_held = [r for r in decoding if r not in held]
+    assert pool.live == DecodeLoad(len(not_held), sum(len(r.token_ids) for r in not_held))
+    waiting = [r.num_remaining for r in scheduler._waiting]
+    assert scheduler._waiting.squared_tokens == sum(tokens * tokens for tokens in waiting)
     assert view.waiting_tokens == sum(
         len(request.token_ids) - request.num_issued for request in scheduler._waiting
     )

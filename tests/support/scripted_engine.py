@@ -1,7 +1,7 @@
 """An engine core over a scripted executor: valid by default, small, with its own metrics."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
@@ -33,7 +33,9 @@ class ScriptedEngine:
 
     core: WatchedCore
     executor: ScriptedExecutor
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    observer: Observer
+    telemetry: Telemetry
+    registry: CollectorRegistry
 
     def metric(self, metric: Metric, part: str = "", **labels: str) -> float:
         """A sample's value; 0 for what was never counted. `part` is "_count" or "_sum"."""
@@ -61,14 +63,11 @@ def a_scripted_engine(
     )
     executor = ScriptedExecutor()
     registry = CollectorRegistry()
-    core = WatchedCore(
-        Scheduler(settings, Static(chunk_tokens)),
-        executor,
-        Observer(Telemetry(registry), num_stages=1),
-        draw_seed,
-    )
+    telemetry = Telemetry(registry)
+    observer = Observer(telemetry, num_stages=1)
+    core = WatchedCore(Scheduler(settings, Static(chunk_tokens)), executor, observer, draw_seed)
     core.cancelled = []
-    return ScriptedEngine(core, executor, registry)
+    return ScriptedEngine(core, executor, observer, telemetry, registry)
 
 
 def a_request(

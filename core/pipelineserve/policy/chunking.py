@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.views import SchedulerView
+from pipelineserve.policy.views import LoadView, SchedulerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ChunkDecision:
 class ChunkPolicy(Protocol):
     """Maps one view to the budget of one micro-batch."""
 
-    def decide(self, view: SchedulerView) -> ChunkDecision:
+    def decide(self, view: LoadView) -> ChunkDecision:
         """Choose the budget; never above `view.max_chunk_tokens`."""
         ...
 

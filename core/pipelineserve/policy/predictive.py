@@ -18,6 +18,9 @@ from pipelineserve.policy.views import LoadView
 _PROMISED_RATIO = 0.95
 
 
+DEFAULT_ARRIVAL_WINDOW_S = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class Predictive:
     """Chooses by prediction and demand.
@@ -44,7 +47,7 @@ class Predictive:
     candidates: tuple[int, ...]
     tpot_target_s: float | None
     horizon_s: float = 0.4
-    arrival_window_s: float = 10.0
+    arrival_window_s: float = DEFAULT_ARRIVAL_WINDOW_S
     num_spreads: float = 1.0
     step_overhead_s: float = 0.0
     cycle_overhead_s: float = 0.0

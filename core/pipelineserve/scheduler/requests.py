@@ -63,6 +63,8 @@ class RequestRecord:
     num_output_tokens: int
     num_cached_tokens: int
     num_requeues: int
+    held_s: float = 0.0
+    longest_gap_s: float = 0.0
 
     @property
     def tpot_s(self) -> float | None:
@@ -85,6 +87,10 @@ class Request:
         host_block_ids: host blocks with its KV, in order of position; only while it waits.
         block_digests: digest of each full block of `token_ids`, computed as they are needed.
         num_published: leading blocks that were offered to the prefix cache.
+        held_s: time in which it was held, the present hold not counted.
+        held_since_s: when the present hold began; None while it is not held.
+        num_tokens_at_release: its tokens when it was last released; 0 if never.
+        longest_gap_s: the longest time between two of its tokens.
     """
 
     new: NewRequest
@@ -104,6 +110,10 @@ class Request:
     first_issue_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
+    held_s: float = 0.0
+    held_since_s: float | None = None
+    num_tokens_at_release: int = 0
+    longest_gap_s: float = 0.0
 
     @property
     def request_id(self) -> str:
@@ -130,6 +140,11 @@ class Request:
         """Sorts the request that must yield last to the front: priority, then arrival."""
         return (-self.new.priority, self.arrival_s, self.submit_index)
 
+    def held_for_s(self, now_s: float) -> float:
+        """Time in which it was held so far."""
+        present_s = 0.0 if self.held_since_s is None else now_s - self.held_since_s
+        return self.held_s + present_s
+
     def record(self, finish: FinishReason, now_s: float) -> RequestRecord:
         """Sum up the request as it ends."""
         return RequestRecord(
@@ -144,4 +159,6 @@ class Request:
             num_output_tokens=self.num_output_tokens,
             num_cached_tokens=self.num_cached,
             num_requeues=self.num_requeues,
+            held_s=self.held_for_s(now_s),
+            longest_gap_s=self.longest_gap_s,
         )

@@ -15,13 +15,18 @@ Invariants (tests/unit/core/scheduler holds them against random scripts):
 from collections.abc import Iterable
 
 from pipelineserve.policy.assignment import DecodeAssignment, OnePool
-from pipelineserve.policy.chunking import ChunkDecision, ChunkPolicy
+from pipelineserve.policy.chunking import ChunkDecision, ChunkPolicy, Static
 from pipelineserve.policy.ordering import Arrival, QueueOrder
+from pipelineserve.policy.predictive import DEFAULT_ARRIVAL_WINDOW_S, Predictive
 from pipelineserve.policy.preemption import UNMEASURED, ByCost, KvCosts, PreemptionPolicy
 from pipelineserve.policy.schedule import Continuous, Schedule, SlotsView
-from pipelineserve.policy.views import SchedulerView
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad, SchedulerView
 from pipelineserve.scheduler.admission import rejection_of
+from pipelineserve.scheduler.arrivals import ArrivalWindow
+from pipelineserve.scheduler.decodes import DecodePool
 from pipelineserve.scheduler.fairness import FairnessLedger
+from pipelineserve.scheduler.holds import HoldKeeper
 from pipelineserve.scheduler.kv import KvLedger
 from pipelineserve.scheduler.messages import (
     Accepted,
@@ -67,13 +72,15 @@ class Scheduler:
         self._preemptor = Preemptor(preemption or ByCost())
         self._fairness = FairnessLedger()
         self._waiting = WaitingQueue(order or Arrival(), self._fairness)
+        self._arrivals = ArrivalWindow(DEFAULT_ARRIVAL_WINDOW_S)
         self._live: dict[str, Request] = {}
         # Started requests with prompt tokens still to issue, in the order in which they started.
         self._prefilling: dict[str, Request] = {}
-        # Decodes that are in no micro-batch, in the order in which they became ready.
-        self._ready: dict[str, Request] = {}
+        self._decodes = DecodePool()
+        self._holds = HoldKeeper(self._decodes)
         self._in_flight: dict[int, tuple[MicroBatch, tuple[Request, ...]]] = {}
-        self._num_decoding = 0
+        # When each slot was last filled.
+        self._filled_at_s: dict[int, float] = {}
         self._next_sequence = 0
         # Micro-batches sent since none was in flight.
         self._num_sent = 0
@@ -107,6 +114,7 @@ class Scheduler:
         self._live[new.request_id] = request
         self._fairness.join(new.client_id)
         self._waiting.push(request)
+        self._arrivals.add(len(new.prompt_token_ids), now_s)
         self.tally.prompt_tokens += len(new.prompt_token_ids)
         return Accepted(new.request_id, request.max_output_tokens)
 
@@ -154,6 +162,20 @@ class Scheduler:
         self.tally.recalls += len(recalled)
         return len(recalled)
 
+    # What a controller may change
+
+    def adopt(self, policy: SchedulingPolicy) -> int:
+        """Schedule by this policy from the next micro-batch on, and return its sequence."""
+        self.chunk_policy = policy.chunking
+        self._waiting.reorder(policy.order)
+        self._holds.adopt(policy.holding)
+        match policy.chunking:
+            case Predictive(arrival_window_s=window_s):
+                self._arrivals.window_s = window_s
+            case Static():
+                self._arrivals.window_s = DEFAULT_ARRIVAL_WINDOW_S
+        return self._next_sequence
+
     # Micro-batches out and back
 
     def next_micro_batch(
@@ -176,10 +198,14 @@ class Scheduler:
         if not self._may_fill():
             return None
         self._preemptor.costs = costs
-        view = self.view(slot_index, now_s)
+        view = self._load_view(slot_index, now_s)
         chunk = self.chunk_policy.decide(view)
-        max_decodes = min(self.assignment.decide(view).max_decodes, chunk.chunk_tokens)
+        max_decodes = min(view.assigned.num, chunk.chunk_tokens)
         pieces = self._compose(max_decodes, chunk, now_s)
+        if not pieces and not self._in_flight and self._decodes.held.num:
+            # Nobody else is left to make room for.
+            self._holds.release_all(now_s)
+            pieces = self._compose(chunk.chunk_tokens, chunk, now_s)
         # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
         # in the count of blocks must not spin the caller's only thread for ever.
         for _ in range(len(self._live)):
@@ -189,6 +215,7 @@ class Scheduler:
             pieces = self._compose(max_decodes, chunk, now_s)
         if not pieces:
             return None
+        self._filled_at_s[slot_index] = now_s
         return self._launch(slot_index, pieces, chunk)
 
     def complete(self, slot_index: int, result: StepResult, now_s: float) -> list[Emission]:
@@ -225,10 +252,15 @@ class Scheduler:
             num_waiting=len(self._waiting),
             waiting_tokens=self._waiting.num_tokens,
             num_prefilling=len(self._prefilling),
-            num_decoding=self._num_decoding,
-            num_ready_decodes=len(self._ready),
+            num_decoding=self._decodes.num,
+            num_ready_decodes=self._decodes.ready.num,
             kv_free_ratio=self.kv.pool.num_free / self.settings.num_blocks,
         )
+
+    @property
+    def num_held(self) -> int:
+        """Decodes that are kept out of micro-batches for now."""
+        return self._decodes.held.num
 
     @property
     def num_in_flight(self) -> int:
@@ -249,6 +281,19 @@ class Scheduler:
         """Whether the slot's micro-batch has not come back."""
         return slot_index in self._in_flight
 
+    def lost(self) -> tuple[str, ...]:
+        """Live requests that nothing will ever bring on; a mistake in here if there are any."""
+        waiting = {request.request_id for request in self._waiting}
+        return tuple(
+            request_id
+            for request_id, request in self._live.items()
+            if request.num_in_flight == 0
+            and request_id not in waiting
+            and request_id not in self._prefilling
+            and request not in self._decodes
+            and not self._decodes.is_held(request)
+        )
+
     def census(self) -> Census:
         """Account for every request that ever arrived."""
         return Census(
@@ -262,6 +307,50 @@ class Scheduler:
         )
 
     # Composition
+
+    def _load_view(self, slot_index: int, now_s: float) -> LoadView:
+        """What the chunk policy sees, after decodes were held and released for this micro-batch."""
+        base = self.view(slot_index, now_s)
+        started = _load_of(self._prefilling.values())
+        due = self._due(self.assignment.decide(base).max_decodes)
+        assigned = self._holds.apply(
+            due,
+            num_slots=base.num_slots,
+            prefill_tokens=started.tokens + base.waiting_tokens,
+            kv_free_ratio=base.kv_free_ratio,
+            cycle_s=now_s - self._filled_at_s.get(slot_index, now_s),
+            now_s=now_s,
+        )
+        arrived_tokens, window_s = self._arrivals.at(now_s)
+        return LoadView(
+            now_s=now_s,
+            slot_index=slot_index,
+            num_slots=base.num_slots,
+            max_chunk_tokens=base.max_chunk_tokens,
+            num_waiting=base.num_waiting,
+            waiting_tokens=base.waiting_tokens,
+            num_prefilling=base.num_prefilling,
+            num_decoding=base.num_decoding,
+            num_ready_decodes=self._decodes.ready.num,
+            kv_free_ratio=base.kv_free_ratio,
+            assigned=assigned,
+            started=started,
+            waiting=PromptLoad(
+                num=base.num_waiting,
+                tokens=base.waiting_tokens,
+                squared_tokens=self._waiting.squared_tokens,
+                past_product=0,
+            ),
+            arrived_tokens=arrived_tokens,
+            arrival_window_s=window_s,
+        )
+
+    def _due(self, max_decodes: int) -> DecodeLoad:
+        """So many of the ready decodes; whose contexts they have is known on average."""
+        ready = self._decodes.ready
+        num = min(max_decodes, ready.num)
+        context_tokens = round(ready.context_tokens * num / ready.num) if ready.num else 0
+        return DecodeLoad(num, context_tokens)
 
     def _compose(
         self, max_decodes: int, chunk: ChunkDecision, now_s: float
@@ -281,12 +370,12 @@ class Scheduler:
     def _issue_decodes(self, max_decodes: int) -> list[tuple[Piece, Request]]:
         """Issue decodes in the order in which they became ready, preempting juniors for blocks."""
         pieces: list[tuple[Piece, Request]] = []
-        for request in list(self._ready.values()):
+        for request in self._decodes.first_ready(self._decodes.ready.num):
             if len(pieces) == max_decodes:
                 break
-            is_still_ready = request.request_id in self._ready  # else it was just preempted
-            if is_still_ready and self._make_room(request):
-                del self._ready[request.request_id]
+            # Else it was just preempted.
+            if request in self._decodes and self._make_room(request):
+                self._decodes.issue(request)
                 pieces.append((self._issue(request, 1), request))
         return pieces
 
@@ -344,7 +433,7 @@ class Scheduler:
         request.num_in_flight += 1
         if samples and not is_decode:
             request.state = RequestState.DECODING
-            self._num_decoding += 1
+            self._decodes.join(request)
         return Piece(
             request_id=request.request_id,
             start=start,
@@ -404,12 +493,15 @@ class Scheduler:
 
     def _requeue(self, request: Request) -> None:
         """Put a running request that holds no device blocks into its old place of the queue."""
-        self._prefilling.pop(request.request_id, None)
-        self._ready.pop(request.request_id, None)
+        self._leave_running(request)
         request.num_requeues += 1
-        self._num_decoding -= request.state is RequestState.DECODING
         request.state = RequestState.WAITING
         self._waiting.push(request)
+
+    def _leave_running(self, request: Request) -> None:
+        self._prefilling.pop(request.request_id, None)
+        if request.state is RequestState.DECODING:
+            self._decodes.leave(request)
 
     # Ends
 
@@ -425,15 +517,17 @@ class Scheduler:
             return Emission(request.request_id, None, record, ttft_s, None, request.num_cached)
         if request.last_token_s is not None:
             gap_s = now_s - request.last_token_s
+            request.longest_gap_s = max(request.longest_gap_s, gap_s)
         request.last_token_s = now_s
         request.token_ids.append(token_id)
+        self._decodes.count_token()
         self.tally.output_tokens += 1
         self._fairness.charge(request.new.client_id, output_tokens=1)
         ended: RequestRecord | None = None
         if request.num_output_tokens >= request.max_output_tokens:
             ended = self._end(request, FinishReason.LENGTH, now_s)
         else:
-            self._ready[request.request_id] = request
+            self._decodes.make_ready(request)
         return Emission(request.request_id, token_id, ended, ttft_s, gap_s, request.num_cached)
 
     def _end_early(
@@ -445,10 +539,8 @@ class Scheduler:
     def _end(self, request: Request, finish: FinishReason, now_s: float) -> RequestRecord:
         if request.state is RequestState.WAITING:
             self._waiting.remove(request)
-        self._prefilling.pop(request.request_id, None)
-        self._ready.pop(request.request_id, None)
+        self._leave_running(request)
         del self._live[request.request_id]
-        self._num_decoding -= request.state is RequestState.DECODING
         request.state = RequestState.ENDED
         self._release_when_idle(request)
         self._fairness.leave(request.new.client_id)
@@ -476,3 +568,14 @@ class Scheduler:
                 f"got {len(result.token_ids)}"
             )
         return entry
+
+
+def _load_of(started: Iterable[Request]) -> PromptLoad:
+    """Sums over started prompts; there are rarely more than two."""
+    left = [(request.num_remaining, request.num_issued) for request in started]
+    return PromptLoad(
+        num=len(left),
+        tokens=sum(tokens for tokens, _ in left),
+        squared_tokens=sum(tokens * tokens for tokens, _ in left),
+        past_product=sum(past * tokens for tokens, past in left),
+    )

@@ -54,6 +54,7 @@ class WaitingQueue:
         num_new: those of them that have never run.
         num_tokens: tokens that all of them still have to compute. What is kept in host memory is
             not among them; it must not change while a request waits.
+        squared_tokens: the sum of each one's tokens squared.
     """
 
     def __init__(self, order: QueueOrder, fairness: FairnessLedger) -> None:
@@ -63,6 +64,7 @@ class WaitingQueue:
         self._num_requests = 0
         self.num_new = 0
         self.num_tokens = 0
+        self.squared_tokens = 0
 
     def __len__(self) -> int:
         return self._num_requests
@@ -84,6 +86,18 @@ class WaitingQueue:
         self._num_requests += 1
         self.num_new += request.num_requeues == 0
         self.num_tokens += remaining
+        self.squared_tokens += remaining * remaining
+
+    def reorder(self, order: QueueOrder) -> None:
+        """Give every waiting request its place under another order."""
+        if order == self._order:
+            return
+        waiting = list(self)
+        for request in waiting:
+            self.remove(request)
+        self._order = order
+        for request in waiting:
+            self.push(request)
 
     def head(self) -> Request | None:
         """The highest class's least served client's first request; None when empty."""
@@ -109,3 +123,4 @@ class WaitingQueue:
         self._num_requests -= 1
         self.num_new -= request.num_requeues == 0
         self.num_tokens -= request.num_remaining
+        self.squared_tokens -= request.num_remaining * request.num_remaining

@@ -5,7 +5,6 @@ Only digests of keys are kept, so that no message, log line or dump can show one
 
 import hmac
 import logging
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve_engine.api.errors import ApiError
+from pipelineserve_engine.file_versions import FileVersion, version_of
 
 logger = logging.getLogger(__name__)
 
@@ -24,16 +24,7 @@ LEAST_KEY_CHARACTERS = 8
 _SCHEME = b"bearer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """What tells one state of the file from the next; a mounted secret changes its inode."""
-
-    mtime_ns: int
-    inode: int
-    size: int
-
-
-_BROKEN = _Version(-1, -1, -1)
+_BROKEN = FileVersion(-1, -1, -1)
 
 
 class KeyFile:
@@ -120,12 +111,11 @@ def _unauthorized(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
 
 
-def _version_of(path: Path) -> _Version:
+def _version_of(path: Path) -> FileVersion:
     try:
-        status = path.stat()
+        return version_of(path)
     except OSError as error:
         raise _unusable(f"cannot be read ({error.strerror})") from None
-    return _Version(status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def _read_digests(path: Path) -> tuple[bytes, ...]:

@@ -52,7 +52,12 @@ async def text_deltas(
     progress = _Progress(assembler)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
-            delta = progress.add(event)
+            try:
+                delta = progress.add(event)
+            except Exception:
+                # Else the close that follows would count it as left by its client.
+                engine.fail(request.request_id)
+                raise
             if delta.finish is None:
                 yield delta
                 continue

@@ -1,6 +1,7 @@
 """The exported metrics are the catalogue's, no more and no fewer."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -64,3 +65,14 @@ def test_an_entry_asked_for_as_another_kind_is_an_error() -> None:
     telemetry = Telemetry(CollectorRegistry())
     with pytest.raises(KeyError):
         telemetry.counter(metrics.TTFT)
+
+
+def test_latency_buckets_reach_from_a_millisecond_to_minutes() -> None:
+    latencies = [m for m in CATALOGUE if m.kind is MetricKind.HISTOGRAM and "seconds" in m.name]
+    assert {metrics.TTFT, metrics.TPOT, metrics.TOKEN_GAP, metrics.E2E} <= set(latencies)
+    for metric in latencies:
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert metric.buckets[0] <= 0.001
+        assert metric.buckets[-1] >= 300
+        # Else a percentile between two bounds would say little.
+        assert all(high <= 3 * low for low, high in pairwise(metric.buckets))

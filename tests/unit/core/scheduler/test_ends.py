@@ -39,7 +39,7 @@ def last_piece_in_flight() -> Pipeline:
 def ready() -> Pipeline:
     pipeline = last_piece_in_flight()
     pipeline.complete()
-    assert "r" in pipeline.scheduler._ready
+    assert "r" in {r.request_id for r in pipeline.scheduler._decodes.first_ready(9)}
     return pipeline
 
 
@@ -62,6 +62,30 @@ def preempted() -> Pipeline:
     return pipeline
 
 
+def recalled_and_waiting() -> Pipeline:
+    """The executor was replaced while it decoded; nothing was given to the new one yet."""
+    pipeline = decode_in_flight()
+    pipeline.recall_all()
+    assert pipeline.request("r").state is RequestState.WAITING
+    assert pipeline.output("r") != []
+    return pipeline
+
+
+def replaying_with_two_pieces_in_flight() -> Pipeline:
+    """The executor was replaced; its tokens are computed again, in several slots."""
+    pipeline = Pipeline(chunk_tokens=8)
+    pipeline.submit(make_request("r", 20))
+    pipeline.submit(make_request("other", 4))
+    while not pipeline.output("r"):
+        pipeline.fill()
+        pipeline.complete()
+    pipeline.recall_all()
+    pipeline.fill()
+    assert pipeline.request("r").state is RequestState.PREFILLING
+    assert pipeline.request("r").num_in_flight == 2
+    return pipeline
+
+
 STATES = [
     waiting,
     prefilling_with_two_pieces_in_flight,
@@ -69,6 +93,8 @@ STATES = [
     ready,
     decode_in_flight,
     preempted,
+    recalled_and_waiting,
+    replaying_with_two_pieces_in_flight,
 ]
 in_every_state = pytest.mark.parametrize("pipeline_with_r", STATES, ids=lambda s: s.__name__)
 

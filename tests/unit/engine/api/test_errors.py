@@ -1,7 +1,7 @@
 """Every error has OpenAI's shape, names its field and says what to do."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import httpx
@@ -10,6 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from api_server import MODEL, RunningApi, an_api_context, request_bytes, serving
+from character_codec import CharacterCodec
 from fake_engine import FakeEngine, events_of
 from pipelineserve.errors import EngineUnavailableError, Fault, InvalidInputError, QueueFullError
 from pipelineserve.scheduler.requests import FinishReason
@@ -382,3 +383,24 @@ async def test_a_body_at_the_bound_is_accepted() -> None:
     async with serving(an_api_context(max_body_bytes=len(body))) as api:
         answer = await api.send("POST", CHAT, body)
     assert answer.status == 200
+
+
+class BrokenCodec(CharacterCodec):
+    """Cannot decode the letter l."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Fail on it."""
+        if ord("l") in token_ids:
+            raise RuntimeError("a mistake")
+        return super().decode(token_ids)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_cannot_be_made_counts_as_an_error_of_its_request(
+    stream: bool,
+) -> None:
+    engine = FakeEngine()
+    async with serving(an_api_context(engine, codec=BrokenCodec())) as api:
+        answer = await api.post(CHAT, {"model": MODEL, "messages": HI, "stream": stream})
+    assert b"internal_error" in answer.body
+    assert engine.failed == ["chatcmpl-id0"]

@@ -114,6 +114,12 @@ async def settled(run: RunningLoop) -> None:
         await collect(run.loop, a_request("probe", num_prompt_tokens=0))
 
 
+async def turned(run: RunningLoop) -> None:
+    """Return once a turn has begun since the clock was set."""
+    while run.loop._turned_at_s != run.now_s:
+        await settled(run)
+
+
 # Ordinary ends
 
 
@@ -592,3 +598,67 @@ async def test_a_client_whose_event_loop_is_gone_disturbs_nobody() -> None:
         )
         assert len(stays) == 1
     assert run.engine.metric(metrics.REQUESTS, outcome="length") == 2
+
+
+# Signs of life, and requests that add up
+
+
+async def test_a_loop_that_stands_still_is_not_live_and_is_again_when_it_turns() -> None:
+    async with running() as run:
+        run.executor.hold()
+        run.now_s = 30.0
+        assert run.loop.status().is_live
+        run.now_s = 31.0
+        status = run.loop.status()
+        assert (status.is_live, status.is_ready) == (False, False)
+        assert status.detail == "the engine's loop has stood still for 31 s"
+        run.executor.release()
+        run.executor.wake()
+        await turned(run)
+        assert run.loop.status().is_ready
+
+
+async def test_a_step_that_takes_minutes_is_no_sign_of_death() -> None:
+    async with running() as run:
+        events = asyncio.create_task(collect(run.loop, a_request()))
+        command = await run.next_command()
+        for minute in range(1, 5):
+            run.now_s = 60.0 * minute
+            run.executor.wake()
+            await turned(run)
+            assert run.loop.status().is_live
+        run.executor.answer(command)
+        await run.answer_until_done(2)
+        assert len(await events) == 3
+
+
+async def test_a_request_that_got_lost_ends_for_its_client_with_an_error() -> None:
+    async with running() as run:
+        events = asyncio.create_task(collect(run.loop, a_request("a")))
+        command = await run.next_command()
+        scheduler = run.engine.core.scheduler
+        run.executor.hold()
+        scheduler._live["a"].num_in_flight = 0
+        run.now_s = 1.0
+        run.executor.release()
+        await settled(run)
+        run.executor.wake()  # the turn that answered ends, and with it the audit comes
+        (event,) = await events
+        assert (event.token_id, event.finish) == (None, FinishReason.ERROR)
+        assert event.detail == "the engine has lost the request"
+        assert run.engine.metric(metrics.ACCOUNTING_FAULTS) > 0
+        run.executor.answer(command)
+
+
+async def test_a_request_whose_answer_cannot_be_made_counts_as_an_error_not_as_cancelled() -> None:
+    async with running() as run:
+        generator = run.loop.generate(a_request("a"))
+        first = asyncio.create_task(anext(generator))
+        run.executor.answer(await run.next_command())
+        await first
+        run.loop.fail("a")
+        await generator.aclose()
+        await settled(run)
+        assert run.engine.metric(metrics.REQUESTS, outcome="error") == 1
+        assert run.engine.metric(metrics.REQUESTS, outcome="cancelled") == 0
+        assert run.engine.metric(metrics.ACCOUNTING_FAULTS) == 0

@@ -21,7 +21,7 @@ RECOMPUTED = PreemptionDecision(Preemption.RECOMPUTE, Reason.NO_HOST_BLOCKS)
 
 def levels(tally: Tally | None = None) -> Levels:
     """An idle scheduler's."""
-    return Levels(Census(0, 0, 0, 0, 0, 0, 0), 0.0, 0, tally or Tally())
+    return Levels(Census(0, 0, 0, 0, 0, 0, 0), 0.0, 0, 0, tally or Tally())
 
 
 def a_micro_batch(num_tokens: int = 8) -> MicroBatch:
@@ -136,7 +136,7 @@ def test_steps_are_measured_by_stage() -> None:
     observed.observer.on_sent(a_micro_batch(8), 10.0)
     observed.observer.on_step(a_step(0, 10.5, 11.0))
     observed.observer.on_step(a_step(1, 11.0, 12.0))
-    observed.observer.on_completed(12.0, num_in_flight=0)
+    observed.observer.on_completed(a_step(1, 11.0, 12.0), 12.5, num_in_flight=0)
     observed.observer.on_levels(levels())
     assert observed.value("pipelineserve_step_time_seconds_sum", stage="0") == 0.5
     assert observed.value("pipelineserve_step_time_seconds_sum", stage="1") == 1.0
@@ -151,12 +151,13 @@ def test_steps_are_measured_by_stage() -> None:
 def test_levels_are_what_they_are_now() -> None:
     observed = Observed()
     observed.observer.on_levels(
-        Levels(Census(9, 1, 3, 2, 1, 1, 1), 0.25, num_swapped_blocks=7, tally=Tally())
+        Levels(Census(9, 1, 3, 2, 1, 1, 1), 0.25, num_swapped_blocks=7, num_held=2, tally=Tally())
     )
     assert observed.value(metrics.REQUESTS_WAITING.name) == 3
     assert observed.value(metrics.REQUESTS_RUNNING.name) == 2
     assert observed.value(metrics.KV_USED.name) == 0.25
     assert observed.value(metrics.KV_SWAPPED.name) == 7
+    assert observed.value(metrics.REQUESTS_HELD.name) == 2
 
 
 def test_totals_of_the_scheduler_are_counted_by_their_rise() -> None:
@@ -176,5 +177,11 @@ def test_totals_of_the_scheduler_are_counted_by_their_rise() -> None:
 
 def test_a_refusal_is_counted_as_rejected() -> None:
     observed = Observed()
-    observed.observer.on_rejected()
+    observed.observer.on_rejected(5, 0.0)
     assert observed.value(metrics.REQUESTS.name, outcome="rejected") == 1
+
+
+def test_every_outcome_is_there_from_the_start_so_that_the_first_error_is_a_rise() -> None:
+    observed = Observed()
+    for outcome in ("stop", "length", "cancelled", "rejected", "error"):
+        assert observed.value(metrics.REQUESTS.name, outcome=outcome) == 0

@@ -382,6 +382,22 @@ def test_a_penalised_request_gives_the_same_tokens_alone_and_through_preemption(
     assert plain.run()["r"] != alone.outputs["r"]
 
 
+@pytest.mark.parametrize("recall_after_steps", [1, 4, 9])
+def test_a_penalised_request_gives_the_same_tokens_through_a_recovery(
+    llama: TinyModel, recall_after_steps: int
+) -> None:
+    alone = an_inline_engine(llama.folder, (2, 3), chunk_tokens=16)
+    recovered = an_inline_engine(llama.folder, (2, 3), chunk_tokens=16)
+    for engine in (alone, recovered):
+        engine.submit("r", range(30), 20, PENALISED)
+    for _ in range(recall_after_steps):
+        recovered.step()
+    recovered.core.fill_slots(recovered.now_s)
+    recovered.executor.restart()
+    assert recovered.core.recall_all() == 1
+    assert recovered.run() == alone.run()
+
+
 def test_a_greedy_repetition_penalty_gives_what_transformers_generates(llama: TinyModel) -> None:
     prompt = list(range(30))
     expected = llama.reference.generate(

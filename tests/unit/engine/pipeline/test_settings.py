@@ -24,6 +24,8 @@ def a_value_of(field: Field[object]) -> object:
         return "bfloat16"
     if field.name == "schedule":
         return "fill_drain"
+    if field.name == "control_address":
+        return "127.0.0.1:0"
     return Path("somewhere") if "Path" in str(field.type) else "something"
 
 

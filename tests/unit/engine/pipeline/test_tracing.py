@@ -15,34 +15,32 @@ from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import MicroBatch, Piece
 from pipelineserve_cli.traces.record import read_record
 from pipelineserve_cli.traces.timeline import num_consecutive
-from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.observation import Listener, Observer
 from pipelineserve_engine.server import _observing
 from pipelineserve_engine.settings import parse_settings
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
-from pipelineserve_engine.tracing import TracedObserver, TraceRecorder
+from pipelineserve_engine.tracing import TraceRecorder
 from tiny_models import TinyModel
 
 PROMPT = tuple(range(20, 120))
 MANY = 1_000_000
 
 
-class HearingObserver(TracedObserver):
-    """Keeps what it is told beside the record."""
+class Heard(Listener):
+    """Keeps what a recorder beside it is told."""
 
-    def __init__(self, recorder: TraceRecorder) -> None:
-        super().__init__(Telemetry(CollectorRegistry()), 2, recorder)
+    def __init__(self) -> None:
         self.sent: list[MicroBatch] = []
         self.steps: list[StepReport] = []
 
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
-        """See `Observer.on_sent`."""
-        super().on_sent(micro_batch, now_s)
+        """See `Listener.on_sent`."""
+        del now_s
         self.sent.append(micro_batch)
 
     def on_step(self, report: StepReport) -> None:
-        """See `Observer.on_step`."""
-        super().on_step(report)
+        """See `Listener.on_step`."""
         self.steps.append(report)
 
 
@@ -59,13 +57,14 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run(engine: InlineEngine, recorder: TraceRecorder) -> HearingObserver:
+def run(engine: InlineEngine, recorder: TraceRecorder) -> Heard:
     """Two requests through a traced engine."""
-    engine.core._observer = observer = HearingObserver(recorder)
+    heard = Heard()
+    engine.core._observer = Observer(Telemetry(CollectorRegistry()), 2, [recorder, heard])
     engine.submit("long", PROMPT, 4)
     engine.submit("short", PROMPT[:7], 6)
     engine.run()
-    return observer
+    return heard
 
 
 def test_the_record_holds_exactly_what_was_sent_and_run(llama: TinyModel, tmp_path: Path) -> None:
@@ -137,7 +136,7 @@ def test_what_is_flushed_is_there_before_the_end(tmp_path: Path) -> None:
     now_s = 10.0
     with TraceRecorder(path, 2, MANY, lambda: now_s) as recorder:
         recorder.flush_if_due()
-        recorder.on_restart()
+        recorder.on_recovery()
         recorder.flush_if_due()
         assert len(lines_of(path)) == 1
         now_s = 11.0
@@ -161,10 +160,10 @@ def test_names_the_flag_when_the_file_cannot_be_written(tmp_path: Path) -> None:
 
 def test_nothing_is_recorded_unless_asked_for(tmp_path: Path) -> None:
     required = ("--model-folder=model", "--served-name=m")
-    with _observing(parse_settings(required), CollectorRegistry(), 2) as observer:
-        assert type(observer) is Observer
+    with _observing(parse_settings(required), Telemetry(CollectorRegistry()), 2) as observer:
+        assert observer._listeners == []
     path = tmp_path / "record.jsonl"
     settings = parse_settings([*required, f"--trace-file={path}"])
-    with _observing(settings, CollectorRegistry(), 2) as observer:
+    with _observing(settings, Telemetry(CollectorRegistry()), 2) as observer:
         observer.on_recovery()
     assert [line["type"] for line in lines_of(path)] == ["header", "restart"]

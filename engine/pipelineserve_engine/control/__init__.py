@@ -1,0 +1,1 @@
+"""The scheduler's contract, served: what happens goes out, policies come in."""

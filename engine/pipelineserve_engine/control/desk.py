@@ -1,0 +1,148 @@
+"""Where controllers' policies are taken in, in the engine's thread, between two micro-batches."""
+
+import logging
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from pipelineserve import metrics
+from pipelineserve.policy.holding import HoldNothing
+from pipelineserve.policy.reasons import Reason
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.scheduler.session import ControlSession, Granted, Refusal, Refused, Repeated
+from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve_engine.control.recorder import Recorder
+from pipelineserve_engine.control.watchers import Watcher
+from pipelineserve_engine.telemetry import Telemetry
+
+MAX_WATCHERS = 4
+MAX_PENDING_RECORDS = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """What became of a policy that was not refused for its session or sequence."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    INVALID = "invalid"
+
+
+class Schedulable(Protocol):
+    """What schedules by the policy that it is given."""
+
+    def adopt(self, policy: SchedulingPolicy) -> int:
+        """Schedule by it from the next micro-batch on, and return that one's sequence."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A policy is in force from this micro-batch on, or was when it was first sent."""
+
+    first_micro_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session, and the queue of what its controller is told."""
+
+    epoch: int
+    watcher: Watcher
+
+
+def first_epoch(unix_time_s: float) -> int:
+    """An epoch above all that an earlier process gave out, which counted from its own start.
+
+    Milliseconds: it would take a thousand sessions per second to get ahead of the clock.
+    """
+    return int(unix_time_s * 1000.0)
+
+
+class ControlDesk:
+    """Puts policies in force, ends their leases, opens and closes sessions.
+
+    Not thread-safe: all but `count` is called in the engine's thread, whatever state the stages are
+    in.
+
+    Args:
+        scheduler: obeys.
+        session: decides which policies count.
+        default: what holds without a lease.
+        recorder: tells those who watch.
+        telemetry: counts.
+    """
+
+    def __init__(
+        self,
+        scheduler: Schedulable,
+        session: ControlSession,
+        default: SchedulingPolicy,
+        recorder: Recorder,
+        telemetry: Telemetry,
+    ) -> None:
+        self._scheduler = scheduler
+        self._session = session
+        self._fallback = replace(default, holding=HoldNothing(Reason.LEASE_ENDED))
+        self._recorder = recorder
+        self._telemetry = telemetry
+        # From the start, or the first of each would not show as a rise.
+        for outcome in (*Outcome, *Refusal):
+            telemetry.counter(metrics.POLICIES).labels(outcome=outcome.value)
+
+    def open(self, controller_name: str, now_s: float) -> Opened | None:
+        """Begin a session; None if there are as many watchers as there may be."""
+        if self._recorder.num_watchers >= MAX_WATCHERS:
+            return None
+        watcher = Watcher(controller_name, MAX_PENDING_RECORDS)
+        epoch = self._session.open()
+        self._recorder.add(watcher, now_s)
+        self._count_watchers()
+        logger.info("session %d opened for controller %r", epoch, controller_name)
+        return Opened(epoch, watcher)
+
+    def close(self, watcher: Watcher) -> None:
+        """Tell this watcher no more; its session's policy holds for the rest of its lease."""
+        self._recorder.remove(watcher)
+        watcher.close()
+        self._count_watchers()
+
+    def apply(
+        self, epoch: int, sequence: int, leased: LeasedPolicy, now_s: float
+    ) -> Applied | Refused:
+        """Put a policy in force before the next micro-batch is composed, or say why not."""
+        match self._session.check(epoch, sequence):
+            case Refused() as refused:
+                self.count(refused.refusal)
+                return refused
+            case Repeated(first_micro_batch):
+                self.count(Outcome.REPEATED)
+                return Applied(first_micro_batch)
+            case Granted():
+                first_micro_batch = self._scheduler.adopt(leased.policy)
+                self._session.grant(sequence, first_micro_batch, leased.lease_s, now_s)
+                self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(1)
+                self.count(Outcome.APPLIED)
+                return Applied(first_micro_batch)
+
+    def turn(self, now_s: float) -> float:
+        """Do what is due before the next micro-batch is composed.
+
+        Returns:
+            Seconds until there is something to do again, infinite if nothing is planned. A lease
+            need not be waited for: nothing is composed without a turn before it.
+        """
+        if self._session.lapse(now_s):
+            self._scheduler.adopt(self._fallback)
+            self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(0)
+            self._telemetry.counter(metrics.POLICY_LAPSES).inc()
+            logger.warning("the policy's lease has ended; back to the static chunk")
+        return self._recorder.turn(now_s)
+
+    def count(self, outcome: Outcome | Refusal) -> None:
+        """Count one policy; the only method for any thread."""
+        self._telemetry.counter(metrics.POLICIES).labels(outcome=outcome.value).inc()
+
+    def _count_watchers(self) -> None:
+        self._telemetry.gauge(metrics.WATCHERS).set(self._recorder.num_watchers)

@@ -1,0 +1,147 @@
+"""A controller as tests need one: a session that keeps all that it is told, and policies."""
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from engine_server import PATIENCE_S
+from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.wire.policies import LeasedPolicy, encode_policy
+from pipelineserve.wire.v1 import scheduler_pb2 as pb
+from pipelineserve.wire.v1.scheduler_pb2_grpc import SchedulerControlStub
+
+LEASE_S = 60.0
+
+
+def a_fixed_policy(chunk_tokens: int = 32, lease_s: float = LEASE_S) -> pb.Policy:
+    """The same chunk for each micro-batch."""
+    return encode_policy(LeasedPolicy(SchedulingPolicy(Static(chunk_tokens)), lease_s))
+
+
+class ControlClient:
+    """Calls one control server; its sessions end with the block."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        if credentials is None:
+            self.channel = grpc.insecure_channel(address)
+        else:
+            self.channel = grpc.secure_channel(address, credentials)
+        self.stub = SchedulerControlStub(self.channel)
+        self._sessions: list[ControlSessionClient] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all sessions."""
+        for session in self._sessions:
+            session.end()
+        self.channel.close()
+
+    def watch(self, name: str = "test") -> "ControlSessionClient":
+        """Open a session and return once its Hello is there."""
+        session = ControlSessionClient(self.stub, name)
+        self._sessions.append(session)
+        session.wait(lambda s: s.hello is not None)
+        return session
+
+    def apply(self, epoch: int, sequence: int, policy: pb.Policy) -> int:
+        """Put a policy in force; return the first micro-batch under it."""
+        request = pb.ApplyRequest(epoch=epoch, sequence=sequence, policy=policy)
+        return self.stub.Apply(request, timeout=PATIENCE_S).first_micro_batch
+
+
+class ControlSessionClient:
+    """One Watch, read in a thread of its own.
+
+    Attributes:
+        hello: the first event.
+        batches: all others.
+        error: how it ended, if it did.
+    """
+
+    def __init__(self, stub: SchedulerControlStub, name: str) -> None:
+        self._stub = stub
+        self.hello: pb.Hello | None = None
+        self.batches: list[pb.Records] = []
+        self.error: grpc.RpcError | None = None
+        self._news = threading.Condition()
+        self._call = stub.Watch(pb.WatchRequest(controller_name=name))
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def epoch(self) -> int:
+        """Of this session."""
+        assert self.hello is not None
+        return self.hello.epoch
+
+    @property
+    def steps(self) -> Sequence[pb.StepRecord]:
+        """All step records so far."""
+        return [step for batch in list(self.batches) for step in batch.steps]
+
+    @property
+    def requests(self) -> Sequence[pb.RequestRecord]:
+        """All request records so far."""
+        return [request for batch in list(self.batches) for request in batch.requests]
+
+    def apply(self, sequence: int, policy: pb.Policy) -> int:
+        """Put a policy of this session in force; return the first micro-batch under it."""
+        request = pb.ApplyRequest(epoch=self.epoch, sequence=sequence, policy=policy)
+        return self._stub.Apply(request, timeout=PATIENCE_S).first_micro_batch
+
+    def wait(self, is_reached: Callable[[Self], bool]) -> Self:
+        """Return once what came is as wanted; fail if the call ends instead."""
+        with self._news:
+            done = self._news.wait_for(lambda: is_reached(self) or self.error, PATIENCE_S)
+            assert done, f"never reached; {len(self.batches)} batches"
+            if self.error is not None and not is_reached(self):
+                raise self.error
+        return self
+
+    def wait_snapshot(self, is_reached: Callable[[pb.Snapshot], bool]) -> pb.Snapshot:
+        """The first snapshot from now on that is as wanted."""
+        num_before = len(self.batches)
+
+        def found() -> list[pb.Snapshot]:
+            later = [batch.snapshot for batch in self.batches[num_before:]]
+            return [snapshot for snapshot in later if is_reached(snapshot)]
+
+        self.wait(lambda _: bool(found()))
+        return found()[0]
+
+    def wait_ended(self) -> grpc.RpcError:
+        """How the call ends."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.error is not None, PATIENCE_S)
+        assert self.error is not None
+        return self.error
+
+    def end(self) -> None:
+        """Hang up."""
+        self._call.cancel()
+        self._thread.join()
+
+    def _read(self) -> None:
+        try:
+            for event in self._call:
+                with self._news:
+                    if event.HasField("hello"):
+                        self.hello = event.hello
+                    else:
+                        self.batches.append(event.records)
+                    self._news.notify_all()
+        except grpc.RpcError as error:
+            with self._news:
+                self.error = error
+                self._news.notify_all()
