@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pipelineserve.policy.control.journal_format import to_json
 from pipelineserve_controller.loop import ControlLoop
+from pipelineserve_controller.page.routes import page_router
 from pipelineserve_controller.telemetry import StateCollector
 
 # A page needs no more; a turn may come more often.
@@ -27,8 +28,9 @@ def state_text(loop: ControlLoop) -> str:
 def build_app(
     loop: ControlLoop, num_journal_lost: Callable[[], int], monotonic_s: Callable[[], float]
 ) -> FastAPI:
-    """The application; `GET /` is the page's."""
+    """The application; the page is at `/`."""
     app = FastAPI(title="PipelineServe controller", docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(page_router())
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StateCollector(loop, num_journal_lost))
 

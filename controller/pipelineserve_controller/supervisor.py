@@ -5,6 +5,7 @@ Service. So a controller that dies is started again after a pause, whatever it d
 reaped; SIGTERM and SIGINT are handed on, and end this process once the controller has ended.
 """
 
+import argparse
 import logging
 import os
 import random
@@ -34,12 +35,19 @@ class Supervisor:
         command: of the child; its first item is a path.
         chance: spreads restarts.
         monotonic_s: the clock.
+        parent_pid: the child is ended, as by SIGTERM, once this is no longer the parent process;
+            0 for never.
     """
 
     def __init__(
-        self, command: Sequence[str], chance: random.Random, monotonic_s: Callable[[], float]
+        self,
+        command: Sequence[str],
+        chance: random.Random,
+        monotonic_s: Callable[[], float],
+        parent_pid: int = 0,
     ) -> None:
         self._command = tuple(command)
+        self._parent_pid = parent_pid
         self._chance = chance
         self._monotonic_s = monotonic_s
         self._child: int | None = None
@@ -49,7 +57,7 @@ class Supervisor:
         self._is_ending = False
 
     def run(self) -> int:
-        """Return 0 after SIGTERM or SIGINT, once the child has ended."""
+        """Return 0 after SIGTERM, SIGINT or the parent's end, once the child has ended."""
         with _signals(self._hand_on) as woken:
             while not (self._is_ending and self._child is None):
                 if self._child is None and self._monotonic_s() >= self._start_due_s:
@@ -57,6 +65,8 @@ class Supervisor:
                 if select.select([woken], [], [], self._wait_s())[0]:
                     woken.recv(4096)
                 self._reap()
+                if self._parent_pid not in (0, os.getppid()) and not self._is_ending:
+                    self._hand_on(signal.SIGTERM)
         return 0
 
     def _wait_s(self) -> float:
@@ -132,13 +142,18 @@ class _signals:  # noqa: N801 # a context manager, used like a function
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Supervise the controller, which gets these arguments."""
+    """Supervise the controller, which gets these arguments; `--parent-pid` is for this process."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    command = [sys.executable, "-m", "pipelineserve_controller", *arguments]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--parent-pid", type=int, default=0)
+    own, others = parser.parse_known_args(arguments)
+    # Killed without a chance to hand anything on, this process takes the controller with it.
+    command = [sys.executable, "-m", "pipelineserve_controller", *others]
+    command.append(f"--parent-pid={os.getpid()}")
     chance = random.Random()  # noqa: S311 # it spreads restarts, it guards nothing
-    return Supervisor(command, chance, time.monotonic).run()
+    return Supervisor(command, chance, time.monotonic, own.parent_pid).run()
 
 
 if __name__ == "__main__":

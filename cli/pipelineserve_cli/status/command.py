@@ -10,8 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from pipelineserve.errors import ControllerUnavailableError
 from pipelineserve_cli.status.screen import screen
-from pipelineserve_cli.status.source import ControllerUnavailableError, fetch_state, parse_state
+from pipelineserve_cli.status.source import fetch_state, parse_state
 from pipelineserve_cli.status.words import time_of_day
 
 DEFAULT_URL = "http://127.0.0.1:8090"

@@ -132,6 +132,8 @@ def _requests(load: LoadState) -> str:
         ("held", load.num_held),
     )
     counts = ", ".join(f"{count(number)} {name}" for name, number in names)
+    if load.num_waiting == 0:
+        return counts
     return f"{counts}; longest wait {duration(load.oldest_wait_s)}"
 
 

@@ -3,15 +3,11 @@
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from pipelineserve.errors import Fault, InvalidInputError, PipelineServeError
+from pipelineserve.errors import ControllerUnavailableError, Fault, InvalidInputError
 from pipelineserve_controller.state import SidecarState
 
 _TIMEOUT_S = 5.0
 _STATE: TypeAdapter[SidecarState] = TypeAdapter(SidecarState)
-
-
-class ControllerUnavailableError(PipelineServeError):
-    """No controller answers at the address; the message says what to do."""
 
 
 def fetch_state(url: str) -> bytes:

@@ -20,7 +20,8 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     if seconds >= 1.0:
         return f"{seconds:.2f} s"
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
+    has_decimal = 0.0 < seconds < 0.01
+    return f"{seconds * 1000:.1f} ms" if has_decimal else f"{seconds * 1000:.0f} ms"
 
 
 def count(number: float | None) -> str:

@@ -9,11 +9,11 @@ from click.testing import CliRunner, Result
 from fastapi import FastAPI
 
 from page_server import StateSource, served_app, served_page
-from pipelineserve.errors import InvalidInputError
+from pipelineserve.errors import ControllerUnavailableError, InvalidInputError
 from pipelineserve.policy.control.objectives import Mode
 from pipelineserve_cli.status import command
 from pipelineserve_cli.status.command import status
-from pipelineserve_cli.status.source import ControllerUnavailableError, parse_state
+from pipelineserve_cli.status.source import parse_state
 from sidecar_states import busy_state, empty_state, late_state
 
 

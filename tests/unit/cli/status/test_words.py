@@ -10,7 +10,7 @@ from pipelineserve_cli.status.words import UNKNOWN, count, duration, percent, re
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0.0 ms"),
+        (0.0, "0 ms"),
         (0.0042, "4.2 ms"),
         (0.148, "148 ms"),
         (1.2, "1.20 s"),
