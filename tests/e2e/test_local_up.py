@@ -117,7 +117,8 @@ class Run:
     def _read(self) -> None:
         assert self.process.stderr is not None
         with self.process.stderr as stream:
-            self.lines += [line.rstrip() for line in stream]
+            for line in stream:
+                self.lines.append(line.rstrip())  # one by one: others read it meanwhile
 
 
 def parent_of(pid: int) -> int:
