@@ -116,8 +116,9 @@ function showChunk({ chunk, history, now_unix_s }) {
   setText("chunk", tokens(chunk.chunk_tokens));
   say(byId("chunk-reason"), chunk.chunk_tokens === null ? "" : reason(chunk.reason));
   setText("chunk-policy", chunk.in_use && chunk.in_use !== chunk.policy ? `${chunk.policy}, now ${chunk.in_use}` : chunk.policy);
-  setText("chunk-range", `${count(chunk.min_tokens)} to ${tokens(chunk.max_tokens)}`);
-  setText("chunk-static", tokens(chunk.static_tokens));
+  // Sizes are above 0 once there are targets.
+  setText("chunk-range", chunk.max_tokens > 0 ? `${count(chunk.min_tokens)} to ${tokens(chunk.max_tokens)}` : UNKNOWN);
+  setText("chunk-static", chunk.static_tokens > 0 ? tokens(chunk.static_tokens) : UNKNOWN);
   plots.chunk.show(history, now_unix_s);
 }
 

@@ -27,7 +27,8 @@ const sentence = (words) => (words ? `${words[0].toUpperCase()}${words.slice(1)}
 
 export function explanation(state) {
   const { slo } = state;
-  const parts = [`Judged over the last ${span(slo.window_s)}.`];
+  // A controller that has no targets yet has no window either.
+  const parts = slo.window_s > 0 ? [`Judged over the last ${span(slo.window_s)}.`] : [];
   const isExplained = latencies(state).some(([, latency]) => isMissed(latency));
   if (slo.met !== "yes" && !isExplained) parts.push(sentence(reason(slo.met_reason)));
   if (slo.feasible === "no") {
