@@ -72,10 +72,12 @@ def hold_safe(
 
     Bounds that the user has changed meanwhile hold all the same.
     """
-    if memory.safe is None or memory.fresh_at_s is None or bounds is None:
+    if memory.fresh_at_s is None or bounds is None:
         return Guarded(None, observation.freshness), memory
-    if observation.now_s - memory.fresh_at_s > objectives.stale_s:
-        return Guarded(None, Reason.LEASE_LEFT_TO_END), replace(memory, safe=None, chunk=None)
+    if memory.safe is None or observation.now_s - memory.fresh_at_s > objectives.stale_s:
+        is_back = observation.freshness is Reason.INPUT_RECOVERING
+        reason = observation.freshness if is_back else Reason.LEASE_LEFT_TO_END
+        return Guarded(None, reason), replace(memory, safe=None, chunk=None)
     chunking = _within(memory.safe.chunking, objectives, bounds)
     return Guarded(replace(memory.safe, chunking=chunking), observation.freshness), memory
 
