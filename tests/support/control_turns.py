@@ -159,7 +159,7 @@ def make_request(
     return RequestSeen(ending, prompt_tokens, output_tokens, ttft_s, tpot_s, 0.0, 0.1)
 
 
-@dataclass(slots=True)
+@dataclass
 class Course:
     """Turns in a row on a clock of their own, each hearing an idle engine unless told otherwise."""
 
@@ -170,6 +170,7 @@ class Course:
     engine_now_s: float = 1000.0
     sequence: int = 0
     standing: Callable[[float], Standing | None] = make_standing
+    heard: Heard | None = None
 
     def turn(
         self,
@@ -182,7 +183,7 @@ class Course:
         self.now_s += TURN_S
         self.engine_now_s += TURN_S
         steps = tuple(steps)
-        heard = Heard(
+        self.heard = Heard(
             now_s=self.now_s,
             engine=self.engine,
             standing=self.standing(self.engine_now_s) if self.engine else None,
@@ -192,7 +193,7 @@ class Course:
             num_lost=0,
             num_refused=num_refused,
         )
-        turn, observation, self.memory = take_turn(self.memory, heard, self.objectives)
+        turn, observation, self.memory = take_turn(self.memory, self.heard, self.objectives)
         return turn, observation
 
     def last(self, seconds: float) -> tuple[Turn, Observation]:
