@@ -38,7 +38,7 @@ def test_figures_are_read_from_a_page_of_metrics() -> None:
 
 
 def test_a_malformed_page_is_an_error() -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"[Ii]nvalid|[Ee]xpected|could not"):
         figures_of("pipelineserve_requests_waiting{ 2 2 2\n")
 
 
@@ -46,9 +46,9 @@ def test_a_gauge_that_differs_twice_is_told() -> None:
     check = CrossCheck("")
     check.hear(heard(num_waiting=3))
     check.compare({WAITING: 50.0})
-    assert check.differences == ()
+    assert not check.differences
     check.compare({WAITING: 50.0})
-    assert check.differences == (f"{WAITING}: watch tells 3, metrics say 50",)
+    assert list(check.differences) == [f"{WAITING}: watch tells 3, metrics say 50"]
 
 
 def test_a_difference_that_has_gone_is_no_longer_told() -> None:

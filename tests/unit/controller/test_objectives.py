@@ -1,6 +1,7 @@
 """Which objectives hold: valid ones, of the right resource, and none older than those before."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,8 @@ spec:
 SLO = {"slo": {"ttft": {"milliseconds": 1000}}}
 
 
-def message_of(generation: int = 3, uid: str = "uid", **spec: object) -> pb.Objectives:
-    text = json.dumps(spec or SLO)
-    return pb.Objectives(resource_uid=uid, generation=generation, spec_json=text)
+def message_of(spec: Mapping[str, object]) -> pb.Objectives:
+    return pb.Objectives(resource_uid="uid", generation=3, spec_json=json.dumps(spec))
 
 
 def test_a_resource_is_read_with_its_live_sections() -> None:
@@ -71,7 +71,9 @@ def test_the_operators_objectives_are_read_in_either_spelling(names: tuple[str, 
 
 
 def test_the_engines_ceiling_bounds_the_operators_objectives() -> None:
-    objectives = objectives_from_message(message_of(**SLO, engine={"maxChunkTokens": 300}), "it")
+    objectives = objectives_from_message(
+        message_of({**SLO, "engine": {"maxChunkTokens": 300}}), "it"
+    )
     assert objectives.max_tokens == 300
 
 
@@ -89,7 +91,7 @@ def test_bad_objectives_are_refused_with_the_fields_path(
     spec: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=problem):
-        objectives_from_message(message_of(**spec), "the operator")
+        objectives_from_message(message_of(spec), "the operator")
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{"])

@@ -24,6 +24,7 @@ class Clock:
         self.now_s = 0.0
 
     def __call__(self) -> float:
+        """The time."""
         return self.now_s
 
 
