@@ -38,12 +38,12 @@ class Authority:
         return KeyPair(self.folder / f"{self.name}.crt", self.folder / f"{self.name}.key")
 
     def issue(self, name: str) -> KeyPair:
-        """A certificate for this name and for this machine's loopback address."""
+        """A certificate for this machine's loopback address, or for a client on it."""
         pair = KeyPair(self.folder / f"{name}.crt", self.folder / f"{name}.key")
         request = self.folder / f"{name}.csr"
         _openssl(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{HOST},DNS:{name}"),
+            *("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{HOST}"),
             *("-keyout", str(pair.key), "-out", str(request)),
         )
         _openssl(

@@ -19,7 +19,9 @@ from scripted_operator import ScriptedOperator
 from scripted_scheduler import ScriptedScheduler
 from sidecar_parts import STATIC, running, running_loop, until
 
-SERVER_NAME = "pipelineserve-operator"
+# Certificates of these tests name the loopback address; it is dialled by another name, so that
+# only the fixed name can match.
+DIALLED = "localhost"
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,14 @@ class Place:
         """What the controller shows."""
         return self.folder / "token"
 
-    def settings(self, port: int, ca: Authority | None = None) -> SidecarSettings:
+    def settings(self, port: int, server_name: str = HOST) -> SidecarSettings:
         """Settings that lead to this operator."""
         return SidecarSettings(
             engine_address="unix:/nonexistent",
-            operator_address=f"{HOST}:{port}",
-            operator_ca_file=str((ca or self.authority).pair.certificate),
+            operator_address=f"{DIALLED}:{port}",
+            operator_ca_file=str(self.authority.pair.certificate),
             operator_token_file=str(self.token_file),
+            operator_server_name=server_name,
             resource_uid="uid",
         )
 
@@ -75,7 +78,7 @@ def attend(
 
 def test_objectives_are_taken_and_their_generation_said_back(place: Place) -> None:
     store = ObjectivesStore("uid")
-    with ScriptedOperator(place.authority.issue(SERVER_NAME), "secret") as operator:
+    with ScriptedOperator(place.authority.issue("operator"), "secret") as operator:
         operator.send(objectives_message(5))
         attend(
             place.settings(operator.port),
@@ -89,7 +92,7 @@ def test_objectives_are_taken_and_their_generation_said_back(place: Place) -> No
 def test_an_older_generation_is_ignored(place: Place) -> None:
     store = ObjectivesStore("uid")
     store.offer(make_objectives(generation=7), Source.FILE)
-    with ScriptedOperator(place.authority.issue(SERVER_NAME), "secret") as operator:
+    with ScriptedOperator(place.authority.issue("operator"), "secret") as operator:
         operator.send(objectives_message(6))
         operator.send(objectives_message(8, milliseconds=500))
         attend(
@@ -102,7 +105,7 @@ def test_an_older_generation_is_ignored(place: Place) -> None:
 
 def test_bad_objectives_are_refused_and_the_call_goes_on(place: Place) -> None:
     store = ObjectivesStore("uid")
-    with ScriptedOperator(place.authority.issue(SERVER_NAME), "secret") as operator:
+    with ScriptedOperator(place.authority.issue("operator"), "secret") as operator:
         operator.send(pb.Objectives(resource_uid="uid", generation=1, spec_json='{"slo": 4}'))
         settings = place.settings(operator.port)
         attend(settings, store, lambda: "spec.slo" in store.refused_edit, "the refusal")
@@ -112,7 +115,7 @@ def test_bad_objectives_are_refused_and_the_call_goes_on(place: Place) -> None:
 def test_a_token_that_was_replaced_is_read_again(place: Place) -> None:
     store = ObjectivesStore("uid")
     place.token_file.write_text("old")
-    with ScriptedOperator(place.authority.issue(SERVER_NAME), "secret") as operator:
+    with ScriptedOperator(place.authority.issue("operator"), "secret") as operator:
 
         def replaced() -> bool:
             if operator.num_turned_away:
@@ -124,7 +127,7 @@ def test_a_token_that_was_replaced_is_read_again(place: Place) -> None:
 
 def test_a_certificate_of_another_authority_is_not_trusted(place: Place) -> None:
     store, other = ObjectivesStore("uid"), Authority(place.folder, "other")
-    with ScriptedOperator(other.issue(SERVER_NAME), "secret") as operator:
+    with ScriptedOperator(other.issue("operator"), "secret") as operator:
         settings = place.settings(operator.port)
 
         async def scenario() -> None:
@@ -137,8 +140,8 @@ def test_a_certificate_of_another_authority_is_not_trusted(place: Place) -> None
 
 
 def test_a_certificate_of_another_name_is_not_trusted(place: Place) -> None:
-    with ScriptedOperator(place.authority.issue("someone-else"), "secret") as operator:
-        settings = place.settings(operator.port)
+    with ScriptedOperator(place.authority.issue("operator"), "secret") as operator:
+        settings = place.settings(operator.port, server_name="someone-else")
 
         async def scenario() -> None:
             attendant = OperatorAttendant(
@@ -152,7 +155,7 @@ def test_a_certificate_of_another_name_is_not_trusted(place: Place) -> None:
 
 
 def test_an_operator_that_comes_back_is_attended_again_and_told_again(place: Place) -> None:
-    store, pair = ObjectivesStore("uid"), place.authority.issue(SERVER_NAME)
+    store, pair = ObjectivesStore("uid"), place.authority.issue("operator")
 
     async def scenario() -> None:
         with ScriptedOperator(pair, "secret") as first:
