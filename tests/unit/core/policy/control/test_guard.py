@@ -1,6 +1,7 @@
 """What may be sent: in bounded steps, and the last safe policy while input is bad."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -178,14 +179,18 @@ def test_a_model_that_jumps_is_followed_in_bounded_steps() -> None:
     course = Course()
     before, _ = course.train()
     slow_down(course, 1.9)
-    limits = []
+    limits, reasons = [], []
     last = before
     for _ in range(200):
         turn = slow_down(course, 1.9)
         limits.append(predicted_s(turn) / predicted_s(last))
+        reasons.append(turn.reason)
         last = turn
     assert max(limits) <= MOST_MODEL_RATIO**2 + 0.01
     assert predicted_s(last) == pytest.approx(1.9 * predicted_s(before), rel=0.1)
+    # Said while it lasts, and not anew with each step.
+    assert Reason.GUARD_STEP_LIMITED in reasons
+    assert sum(one is not other for one, other in pairwise(reasons)) <= 4
 
 
 def test_a_model_that_hardly_changes_is_not_sent_again() -> None:
