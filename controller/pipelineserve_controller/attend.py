@@ -67,14 +67,15 @@ class OperatorAttendant:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
-                await self._attend_once()
+                await self.attend_once()
             except (grpc.RpcError, OSError, ValueError) as error:
                 logger.warning("operator connection lost: %s", error)
             backoff = backoff.succeeded() if self.is_connected else backoff.failed()
             self.is_connected = False
             await asyncio.sleep(backoff.pause_s(self._chance))
 
-    async def _attend_once(self) -> None:
+    async def attend_once(self) -> None:
+        """One call, from dialling to its end."""
         async with _channel(self._settings) as channel:
             call = OperatorLinkStub(channel).Attend(
                 metadata=(("authorization", f"Bearer {_token(self._settings)}"),)

@@ -45,7 +45,9 @@ class SentMemory:
         safe: the last policy that rested on fresh input; None: none has, or it is too old.
         fresh_at_s: when input was last fresh.
         chunk: the fixed chunk; None while none is sent.
-        model: the step-time model that was let pass, and when it was changed.
+        model: the step-time model that was let pass.
+        model_changed_at_s: when it was last changed.
+        is_model_limited: it is on its way to one that is further off than a change may go.
         hold_mode: of Auto, with what is proposed instead.
     """
 
@@ -54,6 +56,7 @@ class SentMemory:
     chunk: GuardMemory | None = None
     model: StepTimeModel | None = None
     model_changed_at_s: float = 0.0
+    is_model_limited: bool = False
     hold_mode: ModeMemory[HoldMode] | None = None
 
 
@@ -72,10 +75,12 @@ def hold_safe(
 
     Bounds that the user has changed meanwhile hold all the same.
     """
-    if memory.safe is None or memory.fresh_at_s is None or bounds is None:
+    if memory.fresh_at_s is None or bounds is None:
         return Guarded(None, observation.freshness), memory
-    if observation.now_s - memory.fresh_at_s > objectives.stale_s:
-        return Guarded(None, Reason.LEASE_LEFT_TO_END), replace(memory, safe=None, chunk=None)
+    if memory.safe is None or observation.now_s - memory.fresh_at_s > objectives.stale_s:
+        is_back = observation.freshness is Reason.INPUT_RECOVERING
+        reason = observation.freshness if is_back else Reason.LEASE_LEFT_TO_END
+        return Guarded(None, reason), replace(memory, safe=None, chunk=None)
     chunking = _within(memory.safe.chunking, objectives, bounds)
     return Guarded(replace(memory.safe, chunking=chunking), observation.freshness), memory
 
@@ -94,8 +99,12 @@ def let_pass(
         model, model_reason = _guarded_model(memory, model, observation, bounds)
         if model is not memory.model:
             memory = replace(memory, model=model, model_changed_at_s=now_s)
-        if model_reason is Reason.GUARD_STEP_LIMITED:
-            reason = model_reason
+        is_limited = model_reason is Reason.GUARD_STEP_LIMITED or (
+            # One step on the way is not the end of it.
+            model_reason is Reason.GUARD_TOO_SOON and memory.is_model_limited
+        )
+        memory = replace(memory, is_model_limited=is_limited)
+        reason = Reason.GUARD_STEP_LIMITED if is_limited else reason
     chunking = proposal.policy.chunking
     match chunking:
         case Static():

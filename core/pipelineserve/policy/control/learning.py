@@ -49,7 +49,8 @@ class Learning:
         sizes: by token count, ascending.
         fit: None before the first.
         is_ready: the model is good enough to decide by.
-        boundaries: token counts after which the time jumps.
+        boundaries: token counts after which the time jumps, found twice in a row.
+        found_boundaries: what was found the last time; noise is seldom found again.
         num_solid: sizes with enough samples when the table was last made.
         refitted_at_s: when that was.
         overheads_s: of the latest micro-batches: their time in no stage's hands.
@@ -61,6 +62,7 @@ class Learning:
     fit: FitState | None = None
     is_ready: bool = False
     boundaries: tuple[int, ...] = ()
+    found_boundaries: tuple[int, ...] = ()
     num_solid: int = 0
     refitted_at_s: float = 0.0
     overheads_s: tuple[float, ...] = ()
@@ -168,10 +170,12 @@ def _refitted(learning: Learning, num_solid: int, now_s: float) -> Learning:
         for sample in samples
     ]
     spread = min(1.0, sqrt(fmean(error * error for error in errors)))
+    found = find_boundaries(latest, noise_ratio=max(0.01, spread / sqrt(LEAST_PER_SIZE)))
     return replace(
         learning,
         fit=start_fit(replace(model, spread_ratio=spread)),
-        boundaries=find_boundaries(latest, noise_ratio=max(0.01, spread / sqrt(LEAST_PER_SIZE))),
+        boundaries=tuple(size for size in found if size in learning.found_boundaries),
+        found_boundaries=found,
         num_solid=num_solid,
         refitted_at_s=now_s,
     )
