@@ -64,6 +64,11 @@ def cpu_s_of_tree(root_pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_s_of_process(pid: int) -> float:
+    """CPU time so far of one process, all of its threads and nobody below it; from /proc."""
+    return sum(map(int, _stat_fields()[pid][11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_s_of_machine() -> float:
     """CPU time so far of all cores that was not idle; what other machines took of it included.
 

@@ -10,6 +10,10 @@ from pipelineserve.partition import LayerPartition, balanced_partition, given_pa
 from pipelineserve_engine.machine import free_memory_bytes, usable_cores
 from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.settings import AUTOMATIC, EngineSettings
+from pipelineserve_engine.transport.choice import choose_transport
+from pipelineserve_engine.transport.link_settings import TransportKind
+from pipelineserve_engine.transport.opening import num_places
+from pipelineserve_engine.transport.shared_memory import RingShape
 from pipelineserve_engine.watchdog import Patience
 
 # Full contexts that the pool holds where memory allows; more would only serve the prefix cache.
@@ -28,6 +32,38 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """How hidden states get from stage to stage.
+
+    Attributes:
+        kind: of the transport.
+        ring: of each link; used in shared memory only.
+    """
+
+    kind: TransportKind
+    ring: RingShape
+
+
+@dataclass(frozen=True, slots=True)
+class OtherHosts:
+    """Where stages run that stage hosts start, and where these find the leader.
+
+    Attributes:
+        stage_addresses: one per stage; several may share a host.
+        leader_address: the leader's own, which the stage hosts can reach.
+        leader_port: of its control socket.
+        group_key_file: the group's secret.
+        group_epoch: of the group.
+    """
+
+    stage_addresses: tuple[str, ...]
+    leader_address: str
+    leader_port: int
+    group_key_file: Path
+    group_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """What every stage of one pipeline is started with; derived, never edited."""
 
@@ -39,13 +75,24 @@ class PipelinePlan:
     max_context_tokens: int
     dtype: str
     threads_per_stage: int
+    links: LinkPlan
     num_host_blocks: int = 0
     patience: Patience = field(default_factory=Patience)
+    other_hosts: OtherHosts | None = None
 
     @property
     def num_stages(self) -> int:
         """Processes of the pipeline."""
         return self.partition.num_stages
+
+    def device_of(self, stage_index: int) -> str:
+        """Torch's name of the device that a stage computes on: NCCL joins GPUs, one per stage."""
+        if self.links.kind is not TransportKind.NCCL:
+            return "cpu"
+        if self.other_hosts is None:
+            return f"cuda:{stage_index}"
+        addresses = self.other_hosts.stage_addresses
+        return f"cuda:{addresses[:stage_index].count(addresses[stage_index])}"
 
 
 def this_machine() -> Machine:
@@ -66,19 +113,25 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
             "the engine's configuration", [Fault("max_context_tokens", f"{message}; lower it")]
         )
     partition = _partition(settings, shape)
-    num_blocks, num_host_blocks = _pool_sizes(settings, shape, machine, context)
+    num_slots = partition.num_stages + settings.extra_slots
+    addresses = settings.stage_address_list
+    stages_per_host = max(map(addresses.count, addresses), default=partition.num_stages)
+    memory = _memory(settings, shape, machine, stages_per_host / partition.num_stages)
+    num_blocks, num_host_blocks = _pool_sizes(settings, memory, context)
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
-        num_slots=partition.num_stages + settings.extra_slots,
+        num_slots=num_slots,
         num_blocks=num_blocks,
         num_host_blocks=num_host_blocks,
         block_tokens=settings.block_tokens,
         max_context_tokens=context,
         dtype=settings.dtype,
         threads_per_stage=settings.threads_per_stage
-        or max(1, machine.num_cores // partition.num_stages),
+        or max(1, machine.num_cores // stages_per_host),
+        links=_links(settings, shape, memory.free_bytes, num_slots),
         patience=Patience(stall_s=float(settings.stall_seconds)),
+        other_hosts=_other_hosts(settings),
     )
 
 
@@ -108,13 +161,42 @@ def _as_flag_fault(fault: Fault) -> Fault:
     return Fault(fault.field.replace("layersPerStage", "layers_per_stage"), fault.message)
 
 
+def _other_hosts(settings: EngineSettings) -> OtherHosts | None:
+    if not settings.stage_addresses:
+        return None
+    return OtherHosts(
+        stage_addresses=settings.stage_address_list,
+        leader_address=settings.leader_address,
+        leader_port=settings.leader_port,
+        group_key_file=Path(settings.group_key_file),
+        group_epoch=settings.group_epoch,
+    )
+
+
+def _links(
+    settings: EngineSettings, shape: ModelShape, free_bytes: int, num_slots: int
+) -> LinkPlan:
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    tokens = settings.max_chunk_tokens
+    ring = RingShape(num_places(num_slots), tokens, shape.hidden_size, dtype)
+    kind = choose_transport(settings.transport, is_one_host=not settings.stage_addresses)
+    num_bytes = ring.num_bytes * (settings.stages - 1)
+    if kind is TransportKind.SHARED_MEMORY and num_bytes > free_bytes:
+        message = (
+            f"micro-batches of {tokens} tokens between the stages take {num_bytes >> 20} MiB, "
+            f"but {free_bytes >> 20} MiB are free; lower it"
+        )
+        raise InvalidInputError("the engine's configuration", [Fault("max_chunk_tokens", message)])
+    return LinkPlan(kind, ring)
+
+
 @dataclass(frozen=True, slots=True)
 class _Memory:
     """What keys and values may take, in tokens.
 
     Attributes:
-        free_bytes: what the weights of all stages leave; they all run on this machine.
-        bytes_per_token: keys and values of one token on all stages together.
+        free_bytes: what the weights of the host's stages leave.
+        bytes_per_token: keys and values of one token on the host's stages together.
     """
 
     free_bytes: int
@@ -137,9 +219,22 @@ class _Memory:
         )
 
 
-def _memory(settings: EngineSettings, shape: ModelShape, machine: Machine) -> _Memory:
+def _memory(
+    settings: EngineSettings, shape: ModelShape, machine: Machine, host_ratio: float
+) -> _Memory:
+    """Memory of the host with most stages, which is taken to be as large as this one.
+
+    Args:
+        settings: of the engine.
+        shape: of the model.
+        machine: this one.
+        host_ratio: share of the pipeline's stages that run on that host.
+
+    Raises:
+        InvalidInputError: the weights do not fit.
+    """
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    weight_bytes = shape.weight_bytes(settings.stages, dtype)
+    weight_bytes = round(shape.weight_bytes(settings.stages, dtype) * host_ratio)
     if weight_bytes > machine.free_memory_bytes:
         message = (
             f"the weights take {weight_bytes >> 20} MiB in {settings.dtype}, but "
@@ -148,7 +243,9 @@ def _memory(settings: EngineSettings, shape: ModelShape, machine: Machine) -> _M
         raise InvalidInputError("the engine's configuration", [Fault("model_folder", message)])
     return _Memory(
         free_bytes=machine.free_memory_bytes - weight_bytes,
-        bytes_per_token=shape.kv_bytes_per_token(shape.num_layers, dtype),
+        bytes_per_token=max(
+            1, round(shape.kv_bytes_per_token(shape.num_layers, dtype) * host_ratio)
+        ),
     )
 
 
@@ -175,11 +272,8 @@ def _kv_swap_tokens(settings: EngineSettings, memory: _Memory, kv_tokens: int) -
     return max(0, min(kv_tokens, memory.tokens_in(_SWAP_MEMORY_RATIO), left))
 
 
-def _pool_sizes(
-    settings: EngineSettings, shape: ModelShape, machine: Machine, context_tokens: int
-) -> tuple[int, int]:
+def _pool_sizes(settings: EngineSettings, memory: _Memory, context_tokens: int) -> tuple[int, int]:
     """Blocks of the pool and of the host pool."""
-    memory = _memory(settings, shape, machine)
     kv_tokens = _kv_tokens(settings, memory, context_tokens)
     swap_tokens = _kv_swap_tokens(settings, memory, kv_tokens)
     faults = [

@@ -8,6 +8,7 @@ from pathlib import Path
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
 from pipelineserve_engine.control.address import TlsFiles, address_faults
+from pipelineserve_engine.transport.choice import TRANSPORTS
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Of a setting whose 0 has a meaning of its own.
@@ -32,6 +33,8 @@ _BOUNDS = {
     "stall_seconds": (1, 86400),
     "recovery_max_restarts": (0, 1000),
     "recovery_window_seconds": (1, 1 << 20),
+    "leader_port": (0, 65535),
+    "group_epoch": (0, 1 << 62),
     "trace_max_events": (1, 1 << 30),
 }
 
@@ -94,6 +97,24 @@ class EngineSettings:
     recovery_window_seconds: int = field(
         default=3600, metadata={"help": "failures older than this are forgotten"}
     )
+    transport: str = field(
+        default="auto",
+        metadata={"help": "auto, shared_memory, gloo or nccl: what joins the stages"},
+    )
+    stage_addresses: str = field(
+        default="",
+        metadata={"help": "where stage hosts run the stages, like 10.0.0.2,10.0.0.3; empty: here"},
+    )
+    leader_address: str = field(
+        default="", metadata={"help": "this host's own, for stage hosts to reach it"}
+    )
+    leader_port: int = field(default=0, metadata={"help": "where stage hosts reach this server"})
+    group_key_file: str = field(
+        default="", metadata={"help": "32 or more random bytes that server and stage hosts share"}
+    )
+    group_epoch: int = field(
+        default=0, metadata={"help": "stage hosts of another epoch are refused"}
+    )
     schedule: str = field(
         default="continuous",
         metadata={"help": "continuous, or fill_drain to compare with"},
@@ -132,9 +153,12 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         """Refuse values out of bounds, all in one message."""
-        faults = _bound_faults(self)
+        faults = [*_bound_faults(self), *_host_faults(self)]
         if self.dtype not in DTYPES:
             faults.append(Fault("dtype", f"expected one of {', '.join(DTYPES)}, got {self.dtype}"))
+        if self.transport not in TRANSPORTS:
+            known = ", ".join(TRANSPORTS)
+            faults.append(Fault("transport", f"expected one of {known}, got {self.transport}"))
         if self.schedule not in SCHEDULES:
             known = ", ".join(SCHEDULES)
             faults.append(Fault("schedule", f"expected one of {known}, got {self.schedule}"))
@@ -153,6 +177,12 @@ class EngineSettings:
         return TlsFiles(
             self.control_tls_certificate, self.control_tls_key, self.control_tls_client_ca
         )
+
+    @property
+    def stage_address_list(self) -> tuple[str, ...]:
+        """One entry per stage, or none."""
+        addresses = self.stage_addresses.split(",") if self.stage_addresses else []
+        return tuple(address.strip() for address in addresses)
 
 
 def parse_settings(arguments: Sequence[str]) -> EngineSettings:
@@ -189,3 +219,23 @@ def _bound_faults(settings: EngineSettings) -> list[Fault]:
         for name, (low, high) in _BOUNDS.items()
         if not low <= (value := getattr(settings, name)) <= high
     ]
+
+
+def _host_faults(settings: EngineSettings) -> list[Fault]:
+    """Stages on other hosts need all that belongs to them, stages of this host nothing of it."""
+    belonging = ("leader_address", "leader_port", "group_key_file")
+    if not settings.stage_addresses:
+        text = "has no effect without stage_addresses; leave it out, or name the stages' hosts"
+        return [
+            Fault(name, text) for name in (*belonging, "group_epoch") if getattr(settings, name)
+        ]
+    faults = [
+        Fault(name, "needed with stage_addresses; say it")
+        for name in belonging
+        if not getattr(settings, name)
+    ]
+    addresses = settings.stage_address_list
+    if len(addresses) != settings.stages or not all(addresses):
+        text = f"expected one address for each of {settings.stages} stages"
+        faults.append(Fault("stage_addresses", f"{text}, got {settings.stage_addresses}"))
+    return faults

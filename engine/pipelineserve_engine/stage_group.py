@@ -3,14 +3,8 @@
 import contextlib
 import logging
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +13,7 @@ import zmq
 
 from pipelineserve.errors import EngineUnavailableError, StagesFailedError
 from pipelineserve_engine.plan import PipelinePlan
+from pipelineserve_engine.remote.hosts import RemoteHosts
 from pipelineserve_engine.stage_messages import (
     FailureReport,
     HeartbeatReport,
@@ -28,9 +23,11 @@ from pipelineserve_engine.stage_messages import (
     StepReport,
     StopCommand,
 )
+from pipelineserve_engine.stage_process import WORKER_MODULE
+from pipelineserve_engine.stage_site import LocalHosts, StageHosts
 from pipelineserve_engine.waker import Waker
 from pipelineserve_engine.watchdog import Watchdog
-from pipelineserve_engine.worker import WorkerSettings
+from pipelineserve_engine.worker_settings import StageEndpoints, WorkerSettings
 
 _STOP_TIMEOUT_S = 5.0
 _CHECK_PERIOD_S = 0.5
@@ -39,7 +36,6 @@ _CAUSE_TIMEOUT_S = 1.0
 _CAUSE_PERIOD_S = 0.02
 _LAST_WORDS_TIMEOUT_MS = 100
 _DUMP_S = 0.1
-_WORKER_MODULE = "pipelineserve_engine.worker"
 
 logger = logging.getLogger(__name__)
 
@@ -49,41 +45,38 @@ class StageGroup:
 
     Args:
         plan: what each stage runs.
-        worker_module: run with `python -m` for each stage; tests give one that misbehaves.
+        worker_module: run with `python -m` for each stage of this host; tests give one that
+            misbehaves.
 
     Raises:
         StagesFailedError: from `start`, `send` and `receive`, when a stage has ended or hangs.
         EngineUnavailableError: where the folder for temporary files is no place for sockets.
     """
 
-    def __init__(self, plan: PipelinePlan, worker_module: str = _WORKER_MODULE) -> None:
+    def __init__(self, plan: PipelinePlan, worker_module: str = WORKER_MODULE) -> None:
         self._plan = plan
-        self._worker_module = worker_module
         self._waker = Waker()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
-        self._open()
+        self._hosts: StageHosts = (
+            LocalHosts(plan, worker_module)
+            if plan.other_hosts is None
+            else RemoteHosts(plan.other_hosts, plan)
+        )
+        self._processes = self._hosts.processes
+        self._is_closed = False
+        try:
+            self._open()
+        except EngineUnavailableError:
+            self._hosts.close()
+            raise
 
     def _open(self) -> None:
         """Sockets and state of one set of processes; nothing of an earlier one can reach them."""
-        # Only this user may enter, so only it can talk to the stages' sockets.
-        self._folder = Path(tempfile.mkdtemp(prefix="pserve-"))
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._commands = [
-                self._bind(zmq.PUSH, f"commands-{index}") for index in range(self._plan.num_stages)
-            ]
-            self._reports = self._bind(zmq.PULL, "reports")
-        except zmq.ZMQError as error:
-            self._close_sockets()
-            raise EngineUnavailableError(
-                f"cannot make sockets in {self._folder}: {error}; "
-                "set TMPDIR to a short path on a local disk"
-            ) from error
+        self._site = self._hosts.open_site()
         self._poller = zmq.Poller()
-        self._poller.register(self._reports, zmq.POLLIN)
+        self._poller.register(self._site.reports, zmq.POLLIN)
         self._poller.register(self._waker.descriptor, zmq.POLLIN)
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._watchdog = Watchdog(self._plan.num_stages, self._plan.patience)
         self._num_ready = 0
         self._next_check_s = 0.0
@@ -101,8 +94,8 @@ class StageGroup:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process id of each stage, in order."""
-        return tuple(process.pid for process in self._processes)
+        """Process id of each stage that was started, in order."""
+        return tuple(process.pid for process in self._processes if process.pid is not None)
 
     def start(self, on_ready: Callable[[ReadyReport], None]) -> None:
         """Start all stages and wait until each has loaded its weights.
@@ -121,14 +114,14 @@ class StageGroup:
 
     def restart(self) -> None:
         """Kill what is left of the stages and start all anew; their ready reports follow."""
-        self._close()
+        self._end_all()
         self._open()
         self._spawn_all()
 
     def send(self, command: StepCommand) -> None:
         """Hand a micro-batch to every stage; returns at once."""
         message = self._encoder.encode(command)
-        for stage_index, socket in enumerate(self._commands):
+        for stage_index, socket in enumerate(self._site.commands):
             try:
                 socket.send(message, zmq.DONTWAIT)
             except zmq.Again:  # nobody is at the other end; waiting would be for ever
@@ -145,7 +138,7 @@ class StageGroup:
         ready = dict(self._poller.poll(round(timeout_s * 1000)))
         if self._waker.descriptor in ready:
             self._waker.drain()
-        reports = self._take_reports() if self._reports in ready else []
+        reports = self._take_reports() if self._site.reports in ready else []
         if any(isinstance(report, FailureReport) for report in reports):
             self._raise_for_ended(_CAUSE_TIMEOUT_S, only_killed=True)
         elif not reports:
@@ -163,8 +156,8 @@ class StageGroup:
     def _take_reports(self) -> list[StageReport]:
         """All messages that are there, less the heartbeats, which only the watchdog needs."""
         reports: list[StageReport] = []
-        while self._reports.poll(0):
-            report: StageReport = self._decoder.decode(self._reports.recv())
+        while self._site.reports.poll(0):
+            report: StageReport = self._decoder.decode(self._site.reports.recv())
             now_s = time.monotonic()
             self._watchdog.hear(report.stage_index, now_s)
             match report:
@@ -175,10 +168,21 @@ class StageGroup:
                     self._watchdog.ready(report.stage_index)
                 case StepReport():
                     self._watchdog.end_step(report.stage_index, report.sequence, now_s)
+                    report = self._in_own_time(report, now_s)
                 case FailureReport():
                     pass
             reports.append(report)
         return reports
+
+    def _in_own_time(self, report: StepReport, now_s: float) -> StepReport:
+        """The step's times by this host's clock; no step ended after its report came."""
+        offset_s = self._processes[report.stage_index].clock_offset_s
+        if offset_s == 0.0:
+            return report
+        offset_s = min(offset_s, now_s - report.end_s)
+        return msgspec.structs.replace(
+            report, start_s=report.start_s + offset_s, end_s=report.end_s + offset_s
+        )
 
     def kill(self) -> None:
         """Make `stop`, if it waits for the stages, wait no longer; fit for a signal handler."""
@@ -187,8 +191,9 @@ class StageGroup:
 
     def stop(self) -> None:
         """End the stages: ask, then kill; remove what was left on disk."""
-        if self._context.closed:
+        if self._is_closed:
             return
+        self._is_closed = True
         try:
             # Loading stages read no commands, and one that lost a neighbour may hang in its link.
             is_complete = self._num_ready == self._plan.num_stages
@@ -196,47 +201,36 @@ class StageGroup:
                 self._ask_to_stop()
                 self._wait_ended(_STOP_TIMEOUT_S)
         finally:
-            self._close()
+            self._end_all()
+            self._hosts.close()
 
-    def _close(self) -> None:
+    def _end_all(self) -> None:
         self.kill()
         for process in self._processes:
-            process.wait()
-        self._close_sockets()
+            process.reap()
+        self._site.close()
 
     def _ask_to_stop(self) -> None:
         message = self._encoder.encode(StopCommand())
-        for socket in self._commands:
+        for socket in self._site.commands:
             with contextlib.suppress(zmq.Again):  # this stage is gone already
                 socket.send(message, zmq.DONTWAIT)
 
     def _wait_ended(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
         for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the caller kills it
-                process.wait(max(0.0, deadline_s - time.monotonic()))
-
-    def _close_sockets(self) -> None:
-        self._context.destroy(linger=0)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _bind(self, kind: int, name: str) -> zmq.Socket[bytes]:
-        socket = self._context.socket(kind)
-        socket.bind(self._address(name))
-        return socket
-
-    def _address(self, name: str) -> str:
-        return f"ipc://{self._folder / name}"
+            process.wait(max(0.0, deadline_s - time.monotonic()))
 
     def _spawn_all(self) -> None:
-        for stage_index in range(self._plan.num_stages):
-            self._processes.append(self._spawn(stage_index))
+        endpoints = self._site.endpoints()
+        for stage_index, process in enumerate(self._processes):
+            process.start(self._settings_of(stage_index, endpoints[stage_index]))
         self._watchdog.start(time.monotonic())
 
-    def _spawn(self, stage_index: int) -> "subprocess.Popen[bytes]":
+    def _settings_of(self, stage_index: int, endpoints: StageEndpoints) -> WorkerSettings:
         plan = self._plan
         layers = plan.partition.layers_of(stage_index)
-        settings = WorkerSettings(
+        return WorkerSettings(
             model_folder=str(plan.model_folder),
             stage_index=stage_index,
             num_stages=plan.num_stages,
@@ -247,16 +241,11 @@ class StageGroup:
             num_host_blocks=plan.num_host_blocks,
             block_tokens=plan.block_tokens,
             dtype=plan.dtype,
+            device=plan.device_of(stage_index),
             num_threads=plan.threads_per_stage,
-            command_address=self._address(f"commands-{stage_index}"),
-            report_address=self._address("reports"),
-            shared_folder=str(self._folder),
-            server_pid=os.getpid(),
+            endpoints=endpoints,
+            parent_pid=os.getpid(),
         )
-        command = [sys.executable, "-m", self._worker_module]
-        # In a group of its own, where a terminal's Ctrl-C does not reach it: the server decides
-        # when its stages end.
-        return subprocess.Popen([*command, msgspec.json.encode(settings).decode()], process_group=0)
 
     def _check(self) -> None:
         now_s = time.monotonic()
@@ -265,7 +254,7 @@ class StageGroup:
         self._next_check_s = now_s + _CHECK_PERIOD_S
         has_ended = any(process.poll() is not None for process in self._processes)
         # Its last words say more than its exit status, and may have come since they were asked for.
-        if has_ended and not self._reports.poll(_LAST_WORDS_TIMEOUT_MS):
+        if has_ended and not self._site.reports.poll(_LAST_WORDS_TIMEOUT_MS):
             self._raise_for_ended()
         if (fault := self._watchdog.fault(now_s)) is not None:
             logger.warning("%s; %s", fault, self._watchdog.state(now_s))
@@ -276,8 +265,8 @@ class StageGroup:
         """Let every stage write the stacks of its threads to stderr, as far as it still can."""
         for stage_index, process in enumerate(self._processes):
             # One after the other, since the stacks themselves do not say whose they are.
-            logger.warning("stacks of stage %d, pid %d:", stage_index, process.pid)
-            process.send_signal(signal.SIGUSR1)
+            logger.warning("stacks of stage %d, pid %s:", stage_index, process.pid)
+            process.dump_stacks()
             time.sleep(_DUMP_S)
 
     def _raise_for_ended(self, timeout_s: float = 0.0, *, only_killed: bool = False) -> None:
@@ -285,16 +274,9 @@ class StageGroup:
         deadline_s = time.monotonic() + timeout_s
         while True:
             for stage_index, process in enumerate(self._processes):
-                code = process.poll()
-                if code is not None and (code < 0 or not only_killed):
-                    raise StagesFailedError(f"stage {stage_index} ended with {_how(code)}")
+                end = process.poll()
+                if end is not None and (end.is_cause or not only_killed):
+                    raise StagesFailedError(f"stage {stage_index} {end.text}")
             if time.monotonic() >= deadline_s:
                 return
             time.sleep(_CAUSE_PERIOD_S)
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exit status {code}"
-    hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
-    return f"signal {-code} ({signal.Signals(-code).name}{hint})"

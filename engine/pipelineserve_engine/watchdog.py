@@ -18,14 +18,14 @@ class Patience:
         loading_silence_s: the same for one that still loads: its libraries may keep the interpreter
             to themselves for seconds.
         stall_s: work without any step ending for this long is a stall; above the longest step.
-        start_s: a stage that is not heard for the first time within this has failed to start; above
-            the time in which a loaded machine imports torch, since loading weights comes after.
+        start_s: a stage that is not heard for the first time within this has failed to start; it
+            is heard before it loads anything heavy.
     """
 
     silence_s: float = 5.0
     loading_silence_s: float = 30.0
     stall_s: float = 300.0
-    start_s: float = 120.0
+    start_s: float = 30.0
 
 
 class Watchdog:

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from engine_server import PATIENCE_S, all_have_ended, has_ended
 from pipelineserve.errors import EngineUnavailableError
-from pipelineserve.partition import LayerPartition
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.preemption import AlwaysSwap
 from pipelineserve.scheduler.messages import Accepted
@@ -24,17 +23,16 @@ from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.observation import Observer
-from pipelineserve_engine.plan import PipelinePlan
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport, StageReport, StepReport
 from pipelineserve_engine.telemetry import Telemetry
+from pipelineserve_engine.transport.link_settings import TransportKind
+from real_pipeline import BLOCK_TOKENS, NUM_BLOCKS, a_plan
 from served_model import ServedModel
 from tiny_models import VOCABULARY_SIZE
 
 PARTITIONS = {1: (5,), 2: (2, 3), 3: (1, 3, 1), 4: (2, 1, 1, 1)}
 NUM_TOKENS = 10
-NUM_BLOCKS = 64
-BLOCK_TOKENS = 8
 
 
 @pytest.fixture(autouse=True)
@@ -44,26 +42,6 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(tempfile, "tempdir", name)
         yield Path(name)
         assert list(Path(name).iterdir()) == []
-
-
-def a_plan(
-    folder: Path,
-    layers_per_stage: tuple[int, ...],
-    *,
-    num_blocks: int = NUM_BLOCKS,
-    num_host_blocks: int = 0,
-) -> PipelinePlan:
-    return PipelinePlan(
-        model_folder=folder,
-        partition=LayerPartition(layers_per_stage),
-        num_slots=len(layers_per_stage),
-        num_blocks=num_blocks,
-        block_tokens=BLOCK_TOKENS,
-        max_context_tokens=256,
-        dtype="float32",
-        threads_per_stage=1,
-        num_host_blocks=num_host_blocks,
-    )
 
 
 def a_core(group: StageGroup, num_stages: int, chunk_tokens: int) -> EngineCore:
@@ -110,13 +88,14 @@ def run(
     return outputs, steps
 
 
+@pytest.mark.parametrize("kind", [TransportKind.SHARED_MEMORY, TransportKind.GLOO])
 @pytest.mark.parametrize("num_stages", PARTITIONS)
-def test_tokens_equal_transformers_whatever_the_chunk(
-    served_model: ServedModel, num_stages: int
+def test_tokens_equal_transformers_whatever_the_chunk_and_the_transport(
+    served_model: ServedModel, num_stages: int, kind: TransportKind
 ) -> None:
     torch.set_num_threads(1)
     ready: list[ReadyReport] = []
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages], kind)) as group:
         group.start(ready.append)
         for chunk_tokens in (7, 64):
             core = a_core(group, num_stages, chunk_tokens)
@@ -191,12 +170,13 @@ def test_pieces_of_one_prompt_are_in_several_stages_at_once(served_model: Served
     assert outputs == {"r70": served_model.model.greedy(prompt, NUM_TOKENS)}
 
 
+@pytest.mark.parametrize("kind", [TransportKind.SHARED_MEMORY, TransportKind.GLOO])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_stage_is_named_and_everything_ends(
-    served_model: ServedModel, victim: int
+    served_model: ServedModel, victim: int, kind: TransportKind
 ) -> None:
     """Also where its neighbour, which lost its link, complains first."""
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[2], kind)) as group:
         group.start(lambda _: None)
         core = a_core(group, 2, chunk_tokens=4)
         core.submit(GenerationRequest("r", tuple(range(200)), 50), 0.0)
@@ -245,7 +225,7 @@ def test_stopping_before_the_stages_are_ready_does_not_wait_for_them(
 ) -> None:
     reports: list[StageReport] = []
     with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
-        group._processes += [group._spawn(index) for index in range(2)]
+        group._spawn_all()
         os.kill(group.pids[0], signal.SIGSTOP)
         reports += group.receive(0.0)
     assert reports == []

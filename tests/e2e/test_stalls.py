@@ -37,7 +37,7 @@ async def serving(
     model: ServedModel, patience: Patience
 ) -> AsyncIterator[tuple[EngineLoop, RealPipeline]]:
     """An engine loop over two stages that a test can hold."""
-    with StageGroup(a_plan(model.folder, (2, 3), patience), MODULE) as group:
+    with StageGroup(a_plan(model.folder, (2, 3), patience=patience), MODULE) as group:
         await asyncio.to_thread(group.start, lambda _: None)
         pipeline = RealPipeline(group, 2, chunk_tokens=16)
         budget = RecoveryBudget(max_restarts=2, window_s=3600.0, first_pause_s=0.0)
@@ -103,7 +103,7 @@ def test_a_step_longer_than_the_patience_with_silence_is_no_hang(
     steps.announce(monkeypatch)
     steps.hold(0, 0)
     patience = Patience(silence_s=3.0)
-    with StageGroup(a_plan(served_model.folder, (2, 3), patience), MODULE) as group:
+    with StageGroup(a_plan(served_model.folder, (2, 3), patience=patience), MODULE) as group:
         group.start(lambda _: None)
         pipeline = RealPipeline(group, 2)
         pipeline.submit({"r": PROMPTS["second"]}, NUM_TOKENS)
@@ -137,7 +137,7 @@ async def test_a_stage_that_is_gone_is_noticed_without_any_work(
 def test_a_stage_that_stands_still_before_its_first_sign_of_life_has_failed_to_start(
     served_model: ServedModel,
 ) -> None:
-    plan = a_plan(served_model.folder, (2, 3), Patience(start_s=2.0))
+    plan = a_plan(served_model.folder, (2, 3), patience=Patience(start_s=2.0))
     with StageGroup(plan) as group:
         group._spawn_all()
         os.kill(group.pids[0], signal.SIGSTOP)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from engine_server import wait_until
-from pipelineserve_engine import worker
+from pipelineserve_engine import stage_work, worker
 from pipelineserve_engine.stage_messages import StepCommand
 from pipelineserve_engine.stage_runner import StageOutput, StageRunner
 
@@ -80,5 +80,5 @@ class HeldRunner(StageRunner):
 
 
 if __name__ == "__main__":
-    with mock.patch.object(worker, "StageRunner", HeldRunner):
+    with mock.patch.object(stage_work, "StageRunner", HeldRunner):
         sys.exit(worker.main())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from prometheus_client import CollectorRegistry
 
 from pipelineserve.metrics import Metric
@@ -18,11 +19,15 @@ from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GREEDY, GenerationRequest, SamplingParameters
 from pipelineserve_engine.observation import Observer
-from pipelineserve_engine.plan import PipelinePlan
+from pipelineserve_engine.plan import LinkPlan, PipelinePlan
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
+from pipelineserve_engine.transport.link_settings import TransportKind
+from pipelineserve_engine.transport.opening import num_places
+from pipelineserve_engine.transport.shared_memory import RingShape
 from pipelineserve_engine.watchdog import Patience
+from tiny_models import HIDDEN_SIZE
 
 NUM_BLOCKS = 64
 BLOCK_TOKENS = 8
@@ -30,18 +35,27 @@ CONTEXT_TOKENS = 256
 
 
 def a_plan(
-    folder: Path, layers_per_stage: tuple[int, ...], patience: Patience | None = None
+    folder: Path,
+    layers_per_stage: tuple[int, ...],
+    kind: TransportKind = TransportKind.SHARED_MEMORY,
+    *,
+    num_blocks: int = NUM_BLOCKS,
+    num_host_blocks: int = 0,
+    patience: Patience | None = None,
 ) -> PipelinePlan:
     """What the stages of a tiny model run."""
+    num_stages = len(layers_per_stage)
     return PipelinePlan(
         model_folder=folder,
         partition=LayerPartition(layers_per_stage),
-        num_slots=len(layers_per_stage),
-        num_blocks=NUM_BLOCKS,
+        num_slots=num_stages,
+        num_blocks=num_blocks,
+        num_host_blocks=num_host_blocks,
         block_tokens=BLOCK_TOKENS,
         max_context_tokens=CONTEXT_TOKENS,
         dtype="float32",
         threads_per_stage=1,
+        links=LinkPlan(kind, RingShape(num_places(num_stages), 64, HIDDEN_SIZE, torch.float32)),
         patience=patience or Patience(),
     )
 

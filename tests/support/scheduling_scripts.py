@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
+from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.ordering import Ageing
+from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.preemption import (
     AlwaysRecompute,
     AlwaysSwap,
@@ -10,6 +13,9 @@ from pipelineserve.policy.preemption import (
     KvCosts,
     PreemptionPolicy,
 )
+from pipelineserve.policy.rebalancing import HoldMode, Rebalance
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
 from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
@@ -23,6 +29,32 @@ PREEMPTIONS: tuple[PreemptionPolicy, ...] = (ByCost(), AlwaysRecompute(), Always
 COSTS = KvCosts(recompute_s_per_token=1.0, copy_s_per_block=1.0)
 
 
+_MODEL = StepTimeModel(
+    StepTimeTable((1, 2, 3, 8, 64), (0.1, 0.1, 0.5, 0.6, 2.0)), StepCoefficients(1.0, 1e-3, 1e-4)
+)
+POLICIES = (
+    SchedulingPolicy(Static(5)),
+    SchedulingPolicy(Static(64), Ageing(0.5)),
+    SchedulingPolicy(Predictive(_MODEL, (1, 4, 16, 64), 1.0), Ageing(0.1)),
+    SchedulingPolicy(
+        Static(40),
+        holding=Rebalance(
+            HoldMode.E2E_FIRST,
+            _MODEL,
+            (2,),
+            3.0,
+            9.0,
+            least_kv_free_ratio=0.0,
+            relaxed_kv_free_ratio=0.0,
+        ),
+    ),
+    SchedulingPolicy(
+        Predictive(_MODEL, (8, 32), None),
+        holding=Rebalance(HoldMode.TPOT_FIRST, _MODEL, (), 5.0, 5.0),
+    ),
+)
+
+
 def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipeline:
     """Keep more requests waiting than run, end some at any moment; check after every step."""
     pipeline = Pipeline(
@@ -31,6 +63,7 @@ def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipel
         preemption=random.choice(PREEMPTIONS),
         costs=COSTS,
     )
+    pipeline.scheduler.adopt(random.choice(POLICIES))
     for index in range(150):
         pipeline.now_s += random.random()
         if random.random() < 0.6:
@@ -42,6 +75,8 @@ def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipel
         if pipeline.live and random.random() < 0.08:
             end_early = random.choice([pipeline.cancel, pipeline.finish])
             end_early(random.choice(sorted(pipeline.live)))
+        if random.random() < 0.1:
+            pipeline.scheduler.adopt(random.choice(POLICIES))
         if random.random() < 0.02:
             random.choice([pipeline.fail_all, pipeline.recall_all])()
         check(pipeline)
@@ -55,7 +90,7 @@ def draw_settings(random: Random) -> SchedulerSettings:
     longest = random.randint(10, 60)
     return make_settings(
         num_slots=random.randint(1, 5),
-        num_blocks=-(-longest // block_tokens) + random.choice([0, 0, 1, 3, 10]),
+        num_blocks=-(-longest // block_tokens) + random.choice([0, 0, 1, 3, 10, 60]),
         block_tokens=block_tokens,
         max_context_tokens=longest,
         max_waiting_requests=random.randint(1, 10),

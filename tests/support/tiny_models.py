@@ -17,6 +17,7 @@ from transformers import (
 
 VOCABULARY_SIZE = 300
 NUM_LAYERS = 5
+HIDDEN_SIZE = 32
 MAX_CONTEXT_TOKENS = 512
 
 
@@ -75,7 +76,7 @@ def _config(
 ) -> PretrainedConfig:
     sizes = {
         "vocab_size": VOCABULARY_SIZE,
-        "hidden_size": 32,
+        "hidden_size": HIDDEN_SIZE,
         "intermediate_size": 64,
         "num_hidden_layers": NUM_LAYERS,
         "num_attention_heads": 4,

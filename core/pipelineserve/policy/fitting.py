@@ -120,16 +120,47 @@ def _learn(
     gains, covariance = least_squares_step(state.covariance, scaled, settings.forgetting)
     limit_s = settings.most_error_ratio * raw_s
     error_s = min(limit_s, max(-limit_s, measured_s - raw_s))
-    fitted = [
-        coefficient + gain * error_s / scale
+    covariance = _capped(covariance, settings.most_covariance)
+    free = [
+        coefficient * scale + gain * error_s
         for coefficient, gain, scale in zip(old, gains, state.scales, strict=True)
+    ]
+    least = [_LEAST_TABLE_RATIO * state.scales[0], 0.0, 0.0, 0.0]
+    fitted = [
+        coefficient / scale
+        for coefficient, scale in zip(_bounded(free, least, covariance), state.scales, strict=True)
     ]
     return replace(
         state,
         model=_with_feedback(state.model, fitted, measured_s / raw_s, settings),
-        covariance=_capped(covariance, settings.most_covariance),
+        covariance=covariance,
         num_samples=state.num_samples + 1,
     )
+
+
+def _bounded(free: Sequence[float], least: Sequence[float], covariance: Matrix) -> list[float]:
+    """The most likely coefficients within the bounds, given the unbounded estimate.
+
+    A coefficient that is moved to its bound takes the others with it by their covariance. Merely
+    cutting it off would leave the others with what they were to make up for, and where features go
+    together, as they do under a control loop, the fit then runs away.
+    """
+    values = list(free)
+    remaining = [list(row) for row in covariance]
+    for _ in range(_SIZE):
+        index = min(range(_SIZE), key=lambda i: values[i] - least[i])
+        shift, variance = least[index] - values[index], remaining[index][index]
+        if shift <= 0.0 or variance <= 0.0:
+            break
+        shares = [row[index] / variance for row in remaining]
+        values = [value + share * shift for value, share in zip(values, shares, strict=True)]
+        values[index] = least[index]
+        pivot = remaining[index]
+        remaining = [
+            [old - share * moved for old, moved in zip(row, pivot, strict=True)]
+            for row, share in zip(remaining, shares, strict=True)
+        ]
+    return [max(pair) for pair in zip(values, least, strict=True)]
 
 
 def _with_feedback(
@@ -139,12 +170,9 @@ def _with_feedback(
     ratio = _clipped(measured_ratio, settings)
     residual = _clipped(measured_ratio / model.feedback_ratio, settings) - 1.0
     variance = model.spread_ratio**2 + gain * (residual**2 - model.spread_ratio**2)
-    table_ratio, *per_feature = fitted
     return replace(
         model,
-        coefficients=StepCoefficients(
-            max(_LEAST_TABLE_RATIO, table_ratio), *(max(0.0, value) for value in per_feature)
-        ),
+        coefficients=StepCoefficients(*fitted),
         feedback_ratio=model.feedback_ratio + gain * (ratio - model.feedback_ratio),
         spread_ratio=sqrt(variance),
     )

@@ -8,6 +8,7 @@ micro-batch being composed, with its own decodes and prompts, instead of the mea
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 
 from pipelineserve.policy.chunking import ChunkDecision
@@ -41,6 +42,9 @@ class Predictive:
         cycle_overhead_s: time per cycle in which a slot is in no stage's hands.
         least_kv_free_ratio: below this share of free KV, prompts get as little as possible.
         least_prefill_tokens: what prompts get even if no chunk is fast enough.
+
+    Raises:
+        ValueError: candidates do not ascend, or a duration is not above 0.
     """
 
     model: StepTimeModel
@@ -58,6 +62,14 @@ class Predictive:
     _times_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        sizes = self.candidates
+        if not sizes or sizes[0] < 1 or any(a >= b for a, b in pairwise(sizes)):
+            raise ValueError(f"candidates: expected ascending sizes of at least 1, got {sizes}")
+        if not (self.horizon_s > 0.0 and self.arrival_window_s > 0.0):
+            raise ValueError(
+                f"horizon_s and arrival_window_s: expected above 0, got {self.horizon_s} "
+                f"and {self.arrival_window_s}"
+            )
         times_s = tuple(map(self.model.table.at, self.candidates))
         object.__setattr__(self, "_times_s", times_s)
 
@@ -66,8 +78,10 @@ class Predictive:
         least = view.assigned.num + min(self.least_prefill_tokens, view.prefill_tokens)
         first = bisect_left(self.candidates, least)
         end = bisect_right(self.candidates, view.max_chunk_tokens)
-        if first >= end:
+        if first == len(self.candidates):
             return ChunkDecision(min(least, view.max_chunk_tokens), Reason.DECODES_FILL_CHUNK)
+        if first >= end:
+            return ChunkDecision(view.max_chunk_tokens, Reason.CHUNK_CEILING)
         if view.prefill_tokens == 0:
             return ChunkDecision(self.candidates[first], Reason.NO_PROMPT_WAITS)
         if view.kv_free_ratio < self.least_kv_free_ratio:

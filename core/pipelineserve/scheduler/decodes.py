@@ -7,7 +7,11 @@ from pipelineserve.scheduler.requests import Request
 
 
 class DecodePool:
-    """Every decoding request once; sums are kept, so that a view costs no walk."""
+    """Every decoding request once; sums are kept, so that a view costs no walk.
+
+    Attributes:
+        now_s: the time of the latest micro-batch; holds that end in between end then.
+    """
 
     def __init__(self) -> None:
         # In the order in which they became ready.
@@ -17,6 +21,7 @@ class DecodePool:
         self._num = self._context_tokens = 0
         self._ready_context_tokens = 0
         self._held_context_tokens = 0
+        self.now_s = 0.0
 
     @property
     def num(self) -> int:
@@ -77,19 +82,17 @@ class DecodePool:
         del self._ready[request.request_id]
         self._ready_context_tokens -= len(request.token_ids)
 
-    def hold(self, request: Request, now_s: float) -> None:
+    def hold(self, request: Request) -> None:
         """Keep a ready one out."""
         self.issue(request)
         self._held[request.request_id] = request
         self._held_context_tokens += len(request.token_ids)
-        request.held_since_s = now_s
+        request.held_since_s = self.now_s
 
-    def release(self, requests: list[Request], now_s: float) -> None:
+    def release(self, requests: list[Request]) -> None:
         """Let held ones go first with the next micro-batch, in this order."""
         for request in requests:
             self._drop_held(request)
-            request.held_s += now_s - (request.held_since_s or now_s)
-            request.held_since_s = None
             request.num_tokens_at_release = len(request.token_ids)
             self._ready_context_tokens += len(request.token_ids)
         if requests:
@@ -108,3 +111,5 @@ class DecodePool:
     def _drop_held(self, request: Request) -> None:
         del self._held[request.request_id]
         self._held_context_tokens -= len(request.token_ids)
+        request.held_s = request.held_for_s(self.now_s)
+        request.held_since_s = None

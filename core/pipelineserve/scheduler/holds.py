@@ -41,6 +41,7 @@ class HoldKeeper:
         Returns:
             The decodes that it takes instead, still the first of the ready ones.
         """
+        self._pool.now_s = now_s
         is_idle = isinstance(self.policy, HoldNothing) and self._pool.held.num == 0
         if is_idle:
             return due
@@ -62,11 +63,11 @@ class HoldKeeper:
                 kv_free_ratio=kv_free_ratio,
             )
         )
-        return self._carry_out(plan, due, holdable, overdue, now_s)
+        return self._carry_out(plan, due, holdable, overdue)
 
-    def release_all(self, now_s: float) -> None:
+    def release_all(self) -> None:
         """Make everybody who is held ready."""
-        self._pool.release(list(self._pool.each_held()), now_s)
+        self._pool.release(list(self._pool.each_held()))
 
     def _decide(self, view: HoldView) -> HoldPlan:
         match self.policy:
@@ -77,9 +78,8 @@ class HoldKeeper:
                 return plan
 
     def _carry_out(
-        self, plan: HoldPlan, due: DecodeLoad, holdable: list[Request], overdue: list[Request],
-        now_s: float,
-    ) -> DecodeLoad:  # fmt: skip
+        self, plan: HoldPlan, due: DecodeLoad, holdable: list[Request], overdue: list[Request]
+    ) -> DecodeLoad:
         others = [request for request in self._pool.each_held() if request not in overdue]
         released = [*overdue, *others][: plan.num_release]
         is_newest = plan.end is HoldEnd.NEWEST
@@ -88,8 +88,8 @@ class HoldKeeper:
         )
         held = by_arrival[: plan.num_hold]
         for request in held:
-            self._pool.hold(request, now_s)
-        self._pool.release(released, now_s)
+            self._pool.hold(request)
+        self._pool.release(released)
         change = _context_of(released) - _context_of(held)
         num = due.num + len(released) - len(held)
         return DecodeLoad(num, max(0, due.context_tokens + change))

@@ -204,7 +204,7 @@ class Scheduler:
         pieces = self._compose(max_decodes, chunk, now_s)
         if not pieces and not self._in_flight and self._decodes.held.num:
             # Nobody else is left to make room for.
-            self._holds.release_all(now_s)
+            self._holds.release_all()
             pieces = self._compose(chunk.chunk_tokens, chunk, now_s)
         # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
         # in the count of blocks must not spin the caller's only thread for ever.
@@ -537,6 +537,7 @@ class Scheduler:
         return None if request is None else self._end(request, finish, now_s)
 
     def _end(self, request: Request, finish: FinishReason, now_s: float) -> RequestRecord:
+        record = request.record(finish, now_s)
         if request.state is RequestState.WAITING:
             self._waiting.remove(request)
         self._leave_running(request)
@@ -545,7 +546,7 @@ class Scheduler:
         self._release_when_idle(request)
         self._fairness.leave(request.new.client_id)
         self.tally.count_end(finish)
-        return request.record(finish, now_s)
+        return record
 
     def _release_when_idle(self, request: Request) -> None:
         """Give blocks back once no micro-batch in flight touches them; else `complete` does it."""

@@ -8,7 +8,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -136,7 +136,7 @@ def _bind_socket_file(server: grpc.Server, path: Path) -> None:
 
 
 def _refuse_unless_free(path: Path) -> None:
-    """Refuse what is not a socket, and a socket that somebody listens on; remove a stale one."""
+    """Refuse what is not a socket, and a socket that somebody listens on."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -146,15 +146,23 @@ def _refuse_unless_free(path: Path) -> None:
             f"cannot serve controllers on unix:{path}: a file that is no socket is there; "
             "name another path, or remove it"
         )
+    if _is_served(path):
+        raise EngineUnavailableError(
+            f"cannot serve controllers on unix:{path}: another process serves there; "
+            "end it, or name another path"
+        )
+
+
+def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PROBE_TIMEOUT_S)
-        with suppress(ConnectionRefusedError):
+        try:
             probe.connect(str(path))
-            raise EngineUnavailableError(
-                f"cannot serve controllers on unix:{path}: another process serves there; "
-                "end it, or name another path"
-            )
-    path.unlink()
+        except ConnectionRefusedError:
+            return False
+        except (BlockingIOError, TimeoutError):
+            return True  # it has more connections waiting than it takes
+        return True
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class StepAssembler:
     ) -> pb.StepRecord | None:
         """Its tokens were taken back; reports of earlier stages may still be under way."""
         if num_in_flight == 0:
-            self._emptied_at_s = report.end_s
+            self._emptied_at_s = now_s  # a stage's time is an estimate if its host is another one
         flight = self._flights.get(report.sequence)
         if flight is None:
             return None  # sent before anyone watched

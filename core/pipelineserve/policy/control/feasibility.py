@@ -19,7 +19,7 @@ from pipelineserve.policy.step_time import StepFeatures, StepTimeModel
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What is to be met, at one percentile each; None: no such target."""
+    """What is to be met; None: no such target. The percentile is below 100."""
 
     ttft_s: float | None
     tpot_s: float | None

@@ -46,6 +46,15 @@ def test_noise_of_half_a_percent_hides_no_stair_and_makes_none() -> None:
     assert find_boundaries(noisy(line, 0.005)) == ()
 
 
+def test_a_rise_within_three_widths_of_the_noise_is_no_boundary() -> None:
+    def curve(rise_ratio: float) -> Curve:
+        times_s = (1.0, 1.0, 1.0 + rise_ratio, 1.0 + rise_ratio)
+        return [TimedStep(tokens, time_s) for tokens, time_s in enumerate(times_s, start=1)]
+
+    assert find_boundaries(curve(0.029), noise_ratio=0.01) == ()
+    assert find_boundaries(curve(0.031), noise_ratio=0.01) == (2,)
+
+
 def test_a_straight_line_has_no_boundary() -> None:
     assert find_boundaries([TimedStep(tokens, 1e-4 * tokens) for tokens in range(1, 500)]) == ()
 

@@ -143,9 +143,29 @@ def control_values() -> Iterator[object]:
         yield judge(pipeline, load, Targets(2.0, None))
 
 
+def policies() -> Iterator[object]:
+    """The policies themselves, which travel from a controller to a scheduler."""
+    yield Predictive(make_model(), candidate_sizes(128, 1024, 128), None)
+    yield Greedy(128, 2048, 128, ttft_target_s=None, tpot_target_s=0.2)
+    yield Rebalance(HoldMode.E2E_FIRST, make_model(), (128, 256))
+    yield Triage(2.0, 0.2)
+    yield Ageing()
+    yield FastppGreedy(2.0, 0.2).as_in_the_paper()
+    yield FastppPredictive(2.0, 0.2, (128, 256), (0.02, 0.03), 128).as_in_the_paper()
+    yield FastppDelay(0.2).as_in_the_paper()
+
+
 @pytest.mark.parametrize(
     "values",
-    [chunk_values, fit_values, holding_values, queue_values, fastpp_values, control_values],
+    [
+        policies,
+        chunk_values,
+        fit_values,
+        holding_values,
+        queue_values,
+        fastpp_values,
+        control_values,
+    ],
     ids=lambda values: values.__name__,
 )
 def test_json_brings_every_value_back_unchanged(values: Any) -> None:

@@ -101,6 +101,23 @@ def test_the_ceiling_of_buffers_is_never_exceeded() -> None:
     assert POLICY.decide(view) == ChunkDecision(200, Reason.LARGEST_SAFE_CHUNK)
 
 
+def test_a_ceiling_below_every_candidate_is_the_chunk() -> None:
+    view = make_load_view(decodes=10, waiting=A_QUEUE, max_chunk_tokens=64)
+    assert POLICY.decide(view) == ChunkDecision(64, Reason.CHUNK_CEILING)
+
+
+@pytest.mark.parametrize("candidates", [(), (0, 5), (5, 5), (9, 5)])
+def test_candidates_that_do_not_ascend_are_refused(candidates: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="candidates: expected ascending"):
+        replace(POLICY, candidates=candidates)
+
+
+@pytest.mark.parametrize("name", ["horizon_s", "arrival_window_s"])
+def test_durations_of_nothing_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="expected above 0"):
+        replace(POLICY, **{name: 0.0})  # type: ignore[arg-type]
+
+
 def test_kv_pressure_gives_prompts_as_little_as_possible() -> None:
     view = make_load_view(decodes=95, waiting=A_QUEUE, kv_free_ratio=0.09)
     assert POLICY.decide(view) == ChunkDecision(200, Reason.KV_PRESSURE)
@@ -148,6 +165,13 @@ def test_what_is_promised_to_prompts_is_what_the_best_safe_chunk_serves() -> Non
     assert POLICY.promised_tokens_per_s(make_load_view(decodes=40)) == pytest.approx(0.95 * 7200)
 
 
+def test_contexts_of_decodes_lower_what_is_promised() -> None:
+    model = replace(POLICY.model, coefficients=StepCoefficients(decode_context_s=1e-6))
+    view = make_load_view(decodes=40, context_tokens=10_000)
+    promised = replace(POLICY, model=model).promised_tokens_per_s(view)
+    assert promised == pytest.approx(0.95 * 260 / 0.05)  # 300 tokens in 40 ms and 10 ms
+
+
 def test_the_promise_is_above_zero_though_decodes_fill_every_chunk() -> None:
     promised = POLICY.promised_tokens_per_s(make_load_view(decodes=5000))
     assert promised == pytest.approx(0.95 * 8 / 0.11)
@@ -157,8 +181,10 @@ def by_the_definition(policy: Predictive, view: LoadView) -> int:
     """The law written out candidate by candidate, with no shortcut."""
     least = view.assigned.num + min(policy.least_prefill_tokens, view.prefill_tokens)
     sizes = [c for c in policy.candidates if least <= c <= view.max_chunk_tokens]
-    if not sizes:
+    if least > policy.candidates[-1]:
         return min(least, view.max_chunk_tokens)
+    if not sizes:
+        return view.max_chunk_tokens
     if view.prefill_tokens == 0 or view.kv_free_ratio < policy.least_kv_free_ratio:
         return sizes[0]
     safe = []
@@ -211,7 +237,7 @@ def test_neither_decodes_nor_prompts_starve_but_for_the_ceiling(
     policy: Predictive, view: LoadView
 ) -> None:
     chunk_tokens = policy.decide(view).chunk_tokens
-    assert 0 <= chunk_tokens <= view.max_chunk_tokens
+    assert 1 <= chunk_tokens <= view.max_chunk_tokens
     least = view.assigned.num + min(policy.least_prefill_tokens, view.prefill_tokens)
     assert chunk_tokens >= min(least, view.max_chunk_tokens)
 

@@ -47,6 +47,20 @@ def test_holding_starts_at_a_gain_and_ends_only_without_one() -> None:
     assert planned(make_hold_view(151), HOLDING).num_hold == 0
 
 
+def test_holding_goes_on_for_the_smallest_gain() -> None:
+    assert planned(make_hold_view(149), HOLDING).num_hold == 49  # 4,967 per second
+
+
+def test_contexts_of_those_held_count_in_what_a_step_costs() -> None:
+    model = replace(MODEL, coefficients=StepCoefficients(decode_context_s=1e-7))
+    policy = replace(POLICY, model=model)
+    view = make_hold_view(100, live=400, held=120, context_tokens=2000)
+    # With these, 130 decodes take 56 ms and 100 take 40 ms: 2,321 against 2,500 per second.
+    assert planned(view, policy=policy).reason is Reason.ABOVE_BOUNDARY
+    far = replace(view, held=DecodeLoad(120, 120 * 40_000))
+    assert planned(far, policy=policy).reason is not Reason.ABOVE_BOUNDARY
+
+
 def test_without_measured_boundaries_nothing_is_held_at_multiples_of_128() -> None:
     policy = replace(POLICY, boundaries=())
     assert planned(make_hold_view(130), policy=policy).num_hold == 0
@@ -60,7 +74,7 @@ def test_long_contexts_make_a_boundary_matter_less() -> None:
 
 
 def test_prompts_that_cross_the_boundary_anyway_stop_the_holding() -> None:
-    plan = planned(make_hold_view(110, prefill_tokens=5))
+    plan = planned(make_hold_view(110, prefill_tokens=1))
     assert plan == HoldPlan(0, 0, HoldEnd.NEWEST, Reason.PROMPTS_CROSS_BOUNDARY)
 
 
@@ -111,6 +125,17 @@ def test_equal_numbers_of_unequal_cost_are_evened_out() -> None:
     assert 0 < plan.num_hold < 40
     cost_s = policy._step_s(40 - plan.num_hold, 8000)
     assert cost_s <= policy._step_s(40, 1000) < policy._step_s(41 - plan.num_hold, 8000)
+
+
+def test_a_slot_of_few_but_dear_decodes_takes_none_of_those_held() -> None:
+    model = make_model(
+        tokens=(1, 1000), times_s=(0.01, 0.02), coefficients=StepCoefficients(decode_context_s=1e-7)
+    )
+    policy = replace(POLICY, model=model, boundaries=())
+    view = make_hold_view(20, live=160, held=40, due_context_tokens=9000)
+    plan = planned(view, policy=policy)
+    assert (plan.num_release, plan.reason) == (0, Reason.SLOTS_UNEVEN)
+    assert plan.num_hold > 0
 
 
 def test_a_slot_below_the_mean_takes_those_held_elsewhere() -> None:

@@ -38,6 +38,10 @@ def test_above_the_table_the_mean_slope_goes_on_though_the_last_stretch_is_flat(
     assert table.at(400) == pytest.approx(4.0)
 
 
+def test_a_line_goes_on_above_the_table() -> None:
+    assert StepTimeTable((100, 200, 300), (1.0, 2.0, 3.0)).at(450) == pytest.approx(4.5)
+
+
 def test_a_table_of_one_point_is_flat() -> None:
     assert StepTimeTable((100,), (1.0,)).at(5000) == 1.0
 
@@ -131,10 +135,26 @@ def test_prompts_that_all_fit_give_their_exact_sum_of_squares() -> None:
     assert attention_of(view, SQUARES)(137) == pytest.approx(100**2 + 30**2 + 7**2)
 
 
+def test_several_started_prompts_that_are_finished_give_their_exact_sum_of_squares() -> None:
+    view = make_load_view(started=prompts_of(50, 30), waiting=prompts_of(1000))
+    assert attention_of(view, SQUARES)(100) == pytest.approx(50**2 + 30**2 + 20**2)
+
+
 def test_started_prompts_are_cut_before_waiting_ones() -> None:
     view = make_load_view(started=prompts_of(50, past_tokens=10), waiting=prompts_of(1000))
     assert attention_of(view, PAST)(80) == 50 * 10
     assert attention_of(view, SQUARES)(80) == 50**2 + 30**2
+
+
+def test_tokens_before_waiting_prompts_count_where_they_are_known() -> None:
+    view = make_load_view(
+        started=prompts_of(50, past_tokens=10), waiting=prompts_of(1000, past_tokens=7)
+    )
+    assert attention_of(view, PAST)(80) == 50 * 10 + 30 * 7
+
+
+def test_without_features_only_the_table_counts() -> None:
+    assert StepCoefficients(1.0, 1.0, 1.0, 1.0).seconds(StepFeatures()) == 0.0
 
 
 def test_a_micro_batch_of_decodes_alone_prefills_nothing() -> None:

@@ -11,12 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.preemption import UNMEASURED, KvCosts, PreemptionPolicy
 from pipelineserve.policy.reasons import Reason
+from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.scheduler.messages import CopyDirection
 from pipelineserve.scheduler.requests import NewRequest, RequestRecord
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
 from scheduling_invariants import check_drained, check_running
-from scheduling_scripts import COSTS, PREEMPTIONS, STEMS, run_dense_script
+from scheduling_scripts import COSTS, POLICIES, PREEMPTIONS, STEMS, run_dense_script
 
 SETTINGS = st.builds(
     make_settings,
@@ -147,6 +148,11 @@ class SchedulerLife(RuleBasedStateMachine):
         """Apply another budget from the next micro-batch on."""
         self.pipeline.scheduler.chunk_policy = Static(chunk_tokens)
 
+    @rule(policy=st.sampled_from(POLICIES))
+    def adopt(self, policy: SchedulingPolicy) -> None:
+        """Schedule by another policy from the next micro-batch on."""
+        assert self.pipeline.scheduler.adopt(policy) == len(self.pipeline.launched)
+
     @precondition(lambda self: len(self.pipeline.launched) % 7 == 6)
     @rule()
     def fail_all(self) -> None:
@@ -184,7 +190,9 @@ def test_dense_scripts_reach_what_they_are_for() -> None:
         tally = pipeline.scheduler.tally
         reached.update({what: getattr(tally, what) for what in REACHED})
         reached.update(d.reason for d in tally.preemption_decisions.elements())
-    for what in (*REACHED, *CopyDirection):
-        assert reached[what] > 50, what
+        records = [tracked.record for tracked in pipeline.accepted if tracked.record is not None]
+        reached["held"] += sum(record.held_s > 0.0 for record in records)
+    for what in (*REACHED, *CopyDirection, "held"):
+        assert reached[what] > 30, what
     for reason in PREEMPTION_REASONS:
         assert reached[reason] > 10, reason

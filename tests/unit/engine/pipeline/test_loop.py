@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from control_parts import STATIC_CHUNK_TOKENS, a_desk, a_leased
 from pipelineserve import metrics
 from pipelineserve.errors import (
     EngineUnavailableError,
@@ -17,6 +18,7 @@ from pipelineserve.errors import (
 )
 from pipelineserve.policy.recovery import RecoveryBudget
 from pipelineserve.scheduler.requests import FinishReason
+from pipelineserve_engine.control.desk import Applied, ControlDesk
 from pipelineserve_engine.generation import GenerationRequest, SamplingParameters, TokenEvent
 from pipelineserve_engine.loop import EngineLoop, _Stream, _Submit
 from pipelineserve_engine.recovery import Recovery
@@ -51,6 +53,7 @@ class RunningLoop:
 
     engine: ScriptedEngine
     budget: RecoveryBudget = NO_RECOVERY
+    desk: ControlDesk | None = None
     loop: EngineLoop = field(init=False)
     failures: list[str] = field(default_factory=list)
     now_s: float = 0.0
@@ -62,6 +65,7 @@ class RunningLoop:
             Recovery(self.budget, self.engine.core.scheduler.settings.num_slots),
             self.failures.append,
             vocabulary_size=VOCABULARY_SIZE,
+            desk=self.desk,
             clock=lambda: self.now_s,
         )
 
@@ -86,10 +90,12 @@ class RunningLoop:
 
 @asynccontextmanager
 async def running(
-    engine: ScriptedEngine | None = None, budget: RecoveryBudget = NO_RECOVERY
+    engine: ScriptedEngine | None = None,
+    budget: RecoveryBudget = NO_RECOVERY,
+    desk: ControlDesk | None = None,
 ) -> AsyncIterator[RunningLoop]:
     """Run until the block ends; then no request may be unaccounted for."""
-    running_loop = RunningLoop(engine or a_scripted_engine(), budget)
+    running_loop = RunningLoop(engine or a_scripted_engine(), budget, desk)
     running_loop.loop.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -662,3 +668,97 @@ async def test_a_request_whose_answer_cannot_be_made_counts_as_an_error_not_as_c
         assert run.engine.metric(metrics.REQUESTS, outcome="error") == 1
         assert run.engine.metric(metrics.REQUESTS, outcome="cancelled") == 0
         assert run.engine.metric(metrics.ACCOUNTING_FAULTS) == 0
+
+
+# Questions of a controller
+
+
+async def test_a_question_is_answered_while_a_step_runs() -> None:
+    async with running() as run:
+        run.now_s = 7.0
+        stream = asyncio.create_task(collect(run.loop, a_request(max_output_tokens=1)))
+        command = await run.next_command()
+        reply = run.loop.ask(lambda now_s: (now_s, run.engine.core.scheduler.num_in_flight))
+        assert await asyncio.wrap_future(reply) == (7.0, 1)
+        run.executor.answer(command)
+        await stream
+
+
+async def test_what_a_question_raises_is_its_askers_and_the_engine_goes_on() -> None:
+    async with running() as run:
+        reply = run.loop.ask(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wrap_future(reply)
+        events, _ = await asyncio.gather(
+            collect(run.loop, a_request(max_output_tokens=1)), run.answer_until_done(1)
+        )
+        assert events[-1].finish is FinishReason.LENGTH
+
+
+async def test_a_question_that_nobody_waits_for_is_not_put() -> None:
+    put: list[float] = []
+    async with running() as run:
+        run.executor.hold()
+        reply = run.loop.ask(put.append)
+        assert reply.cancel()
+        run.executor.release()
+        await settled(run)
+    assert put == []
+
+
+async def test_questions_are_refused_once_the_engine_has_failed() -> None:
+    async with running() as run:
+        run.executor.hold()
+        pending = run.loop.ask(lambda now_s: now_s)
+        given_up = run.loop.ask(lambda now_s: now_s)
+        assert given_up.cancel()
+        run.executor.fail(KILLED)
+        run.executor.release()
+        with pytest.raises(EngineUnavailableError, match="signal 9"):
+            await asyncio.wrap_future(pending)
+        with pytest.raises(EngineUnavailableError, match="signal 9"):
+            run.loop.ask(lambda now_s: now_s)
+
+
+async def test_a_policy_is_taken_while_the_stages_are_away() -> None:
+    engine = a_scripted_engine()
+    desk = a_desk(engine)
+    async with running(engine, TWO_RESTARTS, desk) as run:
+        opened = await asyncio.wrap_future(run.loop.ask(lambda now_s: desk.open("c", now_s)))
+        assert opened is not None
+        stream = asyncio.create_task(
+            collect(run.loop, a_request(num_prompt_tokens=40, max_output_tokens=1))
+        )
+        await run.next_command()
+        lost = await run.next_command()
+        run.executor.fail(RECOVERABLE)
+        await asyncio.to_thread(run.executor.wait_restarted, 1)
+        reply = run.loop.ask(lambda now_s: desk.apply(opened.epoch, 1, a_leased(40), now_s))
+        assert await asyncio.wrap_future(reply) == Applied(lost.sequence + 1)
+        run.executor.report(*READY)
+        command = await run.next_command()
+        assert (command.sequence, command.num_tokens) == (lost.sequence + 1, 40)
+        run.executor.answer(command)
+        await stream
+
+
+async def test_a_lease_that_ends_while_the_engine_idles_has_no_effect_on_what_comes_next() -> None:
+    engine = a_scripted_engine()
+    desk = a_desk(engine)
+    async with running(engine, desk=desk) as run:
+        opened = await asyncio.wrap_future(run.loop.ask(lambda now_s: desk.open("c", now_s)))
+        assert opened is not None
+        leased = a_leased(40, lease_s=5.0)
+        await asyncio.wrap_future(
+            run.loop.ask(lambda now_s: desk.apply(opened.epoch, 1, leased, now_s))
+        )
+        run.now_s = 5.0
+        stream = asyncio.create_task(
+            collect(run.loop, a_request(num_prompt_tokens=40, max_output_tokens=1))
+        )
+        commands = [await run.next_command(), await run.next_command()]
+        assert [command.num_tokens for command in commands] == [STATIC_CHUNK_TOKENS] * 2
+        for command in commands:
+            run.executor.answer(command)
+        run.executor.answer(await run.next_command())
+        await stream

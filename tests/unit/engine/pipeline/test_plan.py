@@ -11,6 +11,7 @@ from pipelineserve.errors import InvalidInputError
 from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.plan import Machine, PipelinePlan, make_plan, this_machine
 from pipelineserve_engine.settings import EngineSettings
+from pipelineserve_engine.transport.link_settings import TransportKind
 
 MIB = 1 << 20
 # Keys and values of one token in all six layers, at 4 bytes.
@@ -44,6 +45,8 @@ def a_plan(
     num_cores: int = 8,
     free_bytes: int = 1024 * MIB,
     model_context_tokens: int = 1024,
+    transport: str = "auto",
+    stage_addresses: str = "",
 ) -> PipelinePlan:
     """`free_bytes` is what the weights leave."""
     settings = EngineSettings(
@@ -57,6 +60,11 @@ def a_plan(
         kv_swap_tokens=kv_swap_tokens,
         block_tokens=block_tokens,
         threads_per_stage=threads_per_stage,
+        transport=transport,
+        stage_addresses=stage_addresses,
+        leader_address="leader" if stage_addresses else "",
+        leader_port=7600 if stage_addresses else 0,
+        group_key_file="key" if stage_addresses else "",
     )
     shape = a_shape(max_context_tokens=model_context_tokens)
     weight_bytes = shape.weight_bytes(stages, getattr(torch, dtype))
@@ -237,3 +245,54 @@ def test_this_machine_has_cores_and_memory() -> None:
     machine = this_machine()
     assert machine.num_cores >= 1
     assert machine.free_memory_bytes > 64 * MIB
+
+
+def test_stages_of_one_host_share_memory_and_those_of_several_do_not() -> None:
+    assert a_plan().links.kind is TransportKind.SHARED_MEMORY
+    assert a_plan(transport="gloo").links.kind is TransportKind.GLOO
+    assert a_plan(stage_addresses="a,b").links.kind is TransportKind.GLOO
+
+
+def test_shared_memory_between_hosts_is_refused_with_advice() -> None:
+    with pytest.raises(InvalidInputError, match="transport: shared_memory joins stages of one"):
+        a_plan(transport="shared_memory", stage_addresses="a,b")
+
+
+def test_nccl_without_a_gpu_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    with pytest.raises(InvalidInputError, match="nccl needs a build of torch with NCCL"):
+        a_plan(transport="nccl")
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InvalidInputError, match="nccl needs a GPU, and CUDA finds none"):
+        a_plan(transport="nccl")
+
+
+def test_nccl_gives_every_stage_a_gpu_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    here = a_plan(stages=3, transport="nccl")
+    apart = a_plan(stages=4, transport="nccl", stage_addresses="a,b,a,b")
+    assert [here.device_of(index) for index in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert [apart.device_of(index) for index in range(4)] == [
+        *("cuda:0", "cuda:0", "cuda:1", "cuda:1")
+    ]
+    assert a_plan().device_of(1) == "cpu"
+
+
+def test_links_hold_every_micro_batch_in_flight_and_one_more() -> None:
+    ring = a_plan(stages=2).links.ring
+    assert (ring.num_places, ring.place_tokens) == (3, 2048)
+    assert ring.num_bytes == 3 * 2048 * 64 * 4
+
+
+def test_links_that_do_not_fit_into_memory_are_refused_with_advice() -> None:
+    with pytest.raises(InvalidInputError, match="max_chunk_tokens: micro-batches of 2048 tokens"):
+        a_plan(kv_tokens=16, free_bytes=MIB)
+    a_plan(kv_tokens=16, free_bytes=MIB, transport="gloo")
+
+
+def test_cores_are_divided_among_the_stages_of_one_host() -> None:
+    assert a_plan(stages=4).threads_per_stage == 2
+    assert a_plan(stages=4, stage_addresses="a,b,c,a").threads_per_stage == 4
+    assert a_plan(stages=2, stage_addresses="a,b").threads_per_stage == 8

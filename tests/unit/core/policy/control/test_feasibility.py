@@ -1,6 +1,7 @@
 """Whether targets can be met at the present load, and if not, which ones could."""
 
 from dataclasses import replace
+from math import log
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from pipelineserve.policy.control.feasibility import (
     steady_state,
 )
 from pipelineserve.policy.reasons import Reason
+from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel
 from policy_views import line_model, make_model
 
 # The published system at 4 requests per second of Azure's lengths.
@@ -68,6 +70,8 @@ def test_a_tpot_below_the_smallest_step_names_the_tpot_that_could_be_met() -> No
     assert verdict.least_ttft_s is None
     assert verdict.least_tpot_s is not None
     assert judge(PIPELINE, load_of(1.0), replace(TARGETS, tpot_s=verdict.least_tpot_s)).is_feasible
+    below = replace(TARGETS, tpot_s=verdict.least_tpot_s - 1e-6)
+    assert not judge(PIPELINE, load_of(1.0), below).is_feasible
 
 
 def test_a_ttft_below_the_passage_of_a_long_prompt_names_the_ttft_that_could_be_met() -> None:
@@ -76,6 +80,8 @@ def test_a_ttft_below_the_passage_of_a_long_prompt_names_the_ttft_that_could_be_
     assert verdict.least_tpot_s is None
     assert verdict.least_ttft_s is not None
     assert judge(PIPELINE, load_of(1.0), replace(TARGETS, ttft_s=verdict.least_ttft_s)).is_feasible
+    below = replace(TARGETS, ttft_s=verdict.least_ttft_s - 1e-6)
+    assert not judge(PIPELINE, load_of(1.0), below).is_feasible
 
 
 def test_targets_that_each_could_be_met_but_not_together_are_a_conflict() -> None:
@@ -117,8 +123,47 @@ def test_a_steady_state_is_the_arithmetic_of_a_simple_pipeline() -> None:
     assert state.tpot_s == pytest.approx(0.12)
     assert state.load_ratio == pytest.approx(120 / 494)
     assert state.kv_ratio == pytest.approx(2 * 6 * 1000 / 10**6)
-    assert state.ttft_s is not None
-    assert state.ttft_s > 800 / (494 / 0.06) + 0.12
+    # The wait that one in ten exceeds, the pieces of a long prompt, and one cycle.
+    load_ratio, room_per_s = 120 / 494, 494 / 0.06
+    mean_wait_s = 160_000 / (2 * 400) / room_per_s / (1 - load_ratio)
+    expected_s = mean_wait_s * log(load_ratio / 0.1) + 800 / room_per_s + 0.12
+    assert state.ttft_s == pytest.approx(expected_s)
+    slower = steady_state(replace(pipeline, cycle_overhead_s=0.03), load, TARGETS, 500)
+    assert slower.tpot_s == pytest.approx(0.15)
+    assert slower.ttft_s == pytest.approx(expected_s + 0.03)
+
+
+def test_attention_among_prompts_counts_for_the_room_that_decodes_leave() -> None:
+    squares = replace(line_model(), coefficients=StepCoefficients(squared_prefill_s=1e-7))
+    past = replace(line_model(), coefficients=StepCoefficients(past_prefill_s=1e-7))
+    load = Load(2000.0, 100.0, 1000.0, 1_000_000.0, 2000.0, 0.0)
+
+    def step_s(model: StepTimeModel) -> float:
+        return steady_state(Pipeline(model, (500,), 1, 10**6), load, TARGETS, 500).tpot_s
+
+    with_squares, with_past = step_s(squares), step_s(past)
+    room = 500 - 100 * with_squares
+    assert with_squares == pytest.approx(0.06 + 1e-7 * room * room)
+    room = 500 - 100 * with_past
+    assert with_past == pytest.approx(0.06 + 1e-7 * room * (1000 - room) / 2)
+
+
+def test_a_nearly_idle_pipeline_makes_nobody_wait() -> None:
+    pipeline = Pipeline(line_model(), (500,), num_slots=2, kv_tokens=10**6)
+    load = Load(500.0, 0.0, 400.0, 160_000.0, 800.0, 1000.0)
+    state = steady_state(pipeline, load, TARGETS, 500)
+    assert state.ttft_s == pytest.approx(800 / (500 / 0.06) + 0.12)
+
+
+def test_the_closest_chunk_is_named_when_none_meets_the_targets() -> None:
+    both = judge(PIPELINE, load_of(3.0), Targets(ttft_s=1.0, tpot_s=0.09)).best
+    only_ttft = judge(PIPELINE, load_of(3.0), Targets(ttft_s=0.5, tpot_s=None)).best
+    only_tpot = judge(PIPELINE, load_of(3.0), Targets(ttft_s=None, tpot_s=0.05)).best
+    assert both is not None
+    assert only_ttft is not None
+    assert only_tpot is not None
+    # 128 takes 1.59 times the TTFT; 256 takes 1.23 times the TPOT and the least TTFT.
+    assert (both.chunk_tokens, only_ttft.chunk_tokens, only_tpot.chunk_tokens) == (256, 256, 128)
 
 
 @given(

@@ -73,6 +73,11 @@ def test_impossible_settings_are_refused(bounds: tuple[float, float, float, floa
         NumberGuard(least, most, largest_step=step, hysteresis=hysteresis)
 
 
+def test_bounds_may_leave_one_value() -> None:
+    guard = NumberGuard(5.0, 5.0, largest_step=1.0)
+    assert guard.decide(GuardMemory(5.0), 9.0, 0.0)[0].value == 5.0
+
+
 @given(
     st.lists(
         st.tuples(st.floats(allow_nan=True, allow_infinity=True), st.floats(0.0, 3.0)), max_size=60

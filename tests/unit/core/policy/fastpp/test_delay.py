@@ -84,6 +84,16 @@ def test_outside_the_band_only_what_is_above_the_next_boundary_is_shed() -> None
     assert plan == HoldPlan(12, 0, HoldEnd.NEWEST, Reason.SLOTS_UNEVEN)
 
 
+def test_above_the_band_the_next_boundary_is_one_unit_further() -> None:
+    plan = POLICY.decide(delay_view([260, 160, 160, 160]))
+    assert plan == HoldPlan(4, 0, HoldEnd.NEWEST, Reason.SLOTS_UNEVEN)
+
+
+def test_a_single_one_held_comes_back_too() -> None:
+    plan = POLICY.decide(delay_view([120, 140, 140, 140], num_held=1))
+    assert plan == HoldPlan(0, 1, HoldEnd.NEWEST, Reason.ABOVE_BOUNDARY)
+
+
 def test_slots_between_the_mean_and_the_next_boundary_are_left_alone() -> None:
     plan = POLICY.decide(delay_view([128, 20, 20, 20], num_held=5))
     assert plan == HoldPlan(0, 0, HoldEnd.NEWEST, Reason.SLOTS_EVEN)

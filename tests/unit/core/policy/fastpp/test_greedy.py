@@ -63,6 +63,10 @@ def test_signals_are_means_of_what_came_since_the_last_decision() -> None:
     _, memory = POLICY.decide(memory, make_fastpp_view(totals=LatencyTotals(3, 0.8 + 0.6, 2, 0.2)))
     assert memory.signals.ttft_s == pytest.approx(0.6)
     assert memory.signals.tpot_s == pytest.approx(0.1)  # none came: it keeps its value
+    _, memory = POLICY.decide(
+        memory, make_fastpp_view(step_index=4, totals=LatencyTotals(4, 1.5, 4, 0.2 + 0.3))
+    )
+    assert memory.signals.tpot_s == pytest.approx(0.15)
 
 
 def test_shrinks_when_tpot_is_more_than_eight_percent_over() -> None:

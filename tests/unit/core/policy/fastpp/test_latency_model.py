@@ -33,6 +33,23 @@ def test_a_fresh_model_predicts_its_table() -> None:
     assert FRESH.predict_s(256, StepFeatures(5.0, 6.0, 7.0), RELEASED_FIT) == 0.03
 
 
+@pytest.mark.parametrize(
+    ("index", "features", "added_s"),
+    [
+        (0, StepFeatures(50_000.0, 0.0, 0.0), 0.5),
+        (1, StepFeatures(0.0, 2.0**20, 0.0), 1.0),
+        (2, StepFeatures(0.0, 0.0, 2.0**21), 1.0),
+        (3, StepFeatures(), 0.1),
+    ],
+)
+def test_features_are_scaled_as_released(
+    index: int, features: StepFeatures, added_s: float
+) -> None:
+    coefficients = tuple(float(index == other) for other in range(4))
+    model = LatencyModel(SIZES, TIMES_S, coefficients, FRESH.covariance)
+    assert model.predict_s(128, features, RELEASED_FIT) == pytest.approx(0.02 + added_s)
+
+
 def test_the_prediction_has_a_floor() -> None:
     below = LatencyModel(SIZES, TIMES_S, (-1.0, 0.0, 0.0, 0.0), FRESH.covariance)
     assert below.predict_s(128, StepFeatures(100_000.0), RELEASED_FIT) == 1e-9
@@ -81,6 +98,18 @@ def test_a_step_without_time_teaches_nothing() -> None:
 def test_the_sample_is_dropped_when_the_launched_bucket_is_not_the_largest() -> None:
     assert FRESH.observe(step(0.05, batch(100), batch(200)), RELEASED_FIT) is FRESH
     assert FRESH.observe(step(0.05, batch(200), batch(100)), RELEASED_FIT).num_updates == 1
+
+
+def test_buckets_of_tokens_end_at_multiples_of_128() -> None:
+    assert FRESH.observe(step(0.05, batch(128), batch(129)), RELEASED_FIT) is FRESH
+    assert FRESH.observe(step(0.05, batch(129), batch(256)), RELEASED_FIT).num_updates == 1
+
+
+def test_all_features_count_when_ties_are_broken_by_their_sum() -> None:
+    plain = batch(100, context=50_000.0)
+    past = FastppBatch(100, StepFeatures(1.0, 1.0, 60_000.0), has_prefill=True)
+    model = FRESH.observe(step(0.03, plain, past), RELEASED_FIT)
+    assert model.coefficients[2] > model.coefficients[0]
 
 
 def test_features_come_from_the_micro_batch_of_the_largest_bucket() -> None:

@@ -1,0 +1,1 @@
+"""Stages on other hosts: who may join, what they are told, what became of them."""

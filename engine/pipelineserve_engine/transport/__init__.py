@@ -1,0 +1,1 @@
+"""Hidden states from one stage to the next."""
