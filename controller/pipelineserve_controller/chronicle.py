@@ -64,7 +64,8 @@ def _point(observation: Observation, unix_s: float) -> HistoryPoint:
         ttft_s=observation.recent_ttft_s,
         tpot_s=observation.recent_tpot_s if is_known else None,
         demand_tokens_per_s=standing.demand_tokens_per_s if standing else None,
-        capacity_tokens_per_s=standing.capacity_tokens_per_s if standing else None,
+        # 0 is what an engine says before its first micro-batch: it is not known yet.
+        capacity_tokens_per_s=(standing.capacity_tokens_per_s or None) if standing else None,
         num_waiting=standing.num_waiting if standing else None,
         num_running=standing.num_running if standing else None,
         num_held=standing.num_held if standing else None,

@@ -244,6 +244,7 @@ def _load(observation: Observation | None) -> LoadState:
         oldest_wait_s=standing.oldest_wait_s,
         kv_free_ratio=standing.kv_free_ratio,
         demand_tokens_per_s=standing.demand_tokens_per_s,
-        capacity_tokens_per_s=standing.capacity_tokens_per_s,
+        # 0 is what an engine says before its first micro-batch: it is not known yet.
+        capacity_tokens_per_s=standing.capacity_tokens_per_s or None,
         bubble_ratio_per_stage=bubbles,
     )
