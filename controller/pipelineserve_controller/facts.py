@@ -16,8 +16,8 @@ _UNITS = {"_s": " s", "_tokens": " tokens", "_ratio": "", "_per_s": " per s"}
 
 
 def fact_texts(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:
-    """Name and value of each, with the unit that its name ends with."""
-    return tuple((fact.name, f"{fact.value:.4g}{_unit(fact.name)}") for fact in facts)
+    """Name and value of each; the unit goes from the end of the name to that of the value."""
+    return tuple((_phrase(fact.name), f"{fact.value:.4g}{_unit(fact.name)}") for fact in facts)
 
 
 def policy_text(policy: SchedulingPolicy | None) -> str:
@@ -83,3 +83,8 @@ def _seconds(value_s: float) -> str:
 
 def _unit(name: str) -> str:
     return next((unit for end, unit in reversed(_UNITS.items()) if name.endswith(end)), "")
+
+
+def _phrase(name: str) -> str:
+    end = next((end for end in reversed(_UNITS) if name.endswith(end)), "")
+    return name.removesuffix(end).replace("_", " ")

@@ -65,17 +65,17 @@ def test_a_policy_is_said_in_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "shown"),
     [
-        ("recent_ttft_s", "0.5 s"),
-        ("waiting_tokens", "0.5 tokens"),
-        ("demand_tokens_per_s", "0.5 per s"),
-        ("kv_free_ratio", "0.5"),
-        ("num_samples", "0.5"),
+        ("recent_ttft_s", ("recent ttft", "0.5 s")),
+        ("waiting_tokens", ("waiting", "0.5 tokens")),
+        ("demand_tokens_per_s", ("demand tokens", "0.5 per s")),
+        ("kv_free_ratio", ("kv free", "0.5")),
+        ("num_samples", ("num samples", "0.5")),
     ],
 )
-def test_a_figure_is_shown_with_its_unit(name: str, text: str) -> None:
-    assert fact_texts([Fact(name, 0.5)]) == ((name, text),)
+def test_a_figure_is_shown_in_words_with_its_unit(name: str, shown: tuple[str, str]) -> None:
+    assert fact_texts([Fact(name, 0.5)]) == (shown,)
 
 
 def verdict(ttft_s: float | None, tpot_s: float | None) -> Verdict:
