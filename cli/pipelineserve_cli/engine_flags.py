@@ -7,6 +7,7 @@ from pipelineserve.api import (
     DType,
     EngineType,
     PipelineServe,
+    PipelineServeSpec,
     QueueOrder,
     RebalancingMode,
 )
@@ -22,7 +23,6 @@ _TORCH_DTYPES = {
 
 # Parts of the spec that only a cluster obeys.
 _CLUSTER_FIELDS = (
-    "control",
     "autoscaling",
     "monitoring",
     "resources",
@@ -39,13 +39,17 @@ _OWN_FLAGS = (
     "--served-name",
     "--parent-pid",
     "--drain-seconds",
+    "--control-address",
 )
 
 
-def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list[str]:
+def engine_flags(
+    resource: PipelineServe, model_folder: Path, port: int, control_address: str = ""
+) -> list[str]:
     """Flags of `python -m pipelineserve_engine.server` for one replica of the resource.
 
-    The resource's own `engine.args` come last, so they win.
+    The resource's own `engine.args` come last, so they win. Without a control address no
+    controller is served.
 
     Raises:
         InvalidInputError: the resource asks for what local mode cannot run.
@@ -68,6 +72,7 @@ def engine_flags(resource: PipelineServe, model_folder: Path, port: int) -> list
         "drain-seconds": spec.rollout.drain_seconds,
         "recovery-max-restarts": spec.recovery.max_restarts,
         "recovery-window-seconds": spec.recovery.window_seconds,
+        "control-address": control_address,
     }
     given = [f"--{name}={value}" for name, value in flags.items()]
     return [*given, *spec.engine.args]
@@ -78,20 +83,10 @@ def drain_s(resource: PipelineServe) -> float:
     return float(resource.spec.rollout.drain_seconds)
 
 
-def inactive_fields(resource: PipelineServe) -> list[Fault]:
-    """Fields that are valid but have no effect in local mode yet, and what holds instead."""
+def inactive_fields(resource: PipelineServe, *, has_control: bool) -> list[Fault]:
+    """Fields that are valid but have no effect in local mode, and what holds instead."""
     spec = resource.spec
-    chunking = spec.effective_chunking()
-    notes = []
-    if chunking.policy is not ChunkingPolicy.STATIC:
-        text = f"{chunking.policy.value} needs a controller; every micro-batch gets"
-        notes.append(Fault("spec.chunking.policy", f"{text} {chunking.static_tokens} tokens"))
-    if spec.rebalancing.mode is not RebalancingMode.OFF:
-        text = f"{spec.rebalancing.mode.value} needs a controller; no request is held"
-        notes.append(Fault("spec.rebalancing.mode", text))
-    if spec.queueing.order is not QueueOrder.ARRIVAL:
-        text = f"{spec.queueing.order.value} is not built yet; the order is Arrival"
-        notes.append(Fault("spec.queueing.order", text))
+    notes = _without_effect(spec) if has_control else _without_controller(spec)
     cluster_only = [
         *((f"spec.{name}", name in spec.model_fields_set) for name in _CLUSTER_FIELDS),
         ("spec.engine.image", spec.engine.image is not None),
@@ -103,6 +98,30 @@ def inactive_fields(resource: PipelineServe) -> list[Fault]:
     return notes + [
         Fault(_in_camel_case(name), text) for name, is_given in cluster_only if is_given
     ]
+
+
+def _without_effect(spec: PipelineServeSpec) -> list[Fault]:
+    if spec.queueing.order is not QueueOrder.TRIAGE:
+        return []
+    text = f"{spec.queueing.order.value} is not built yet; the order is Ageing"
+    return [Fault("spec.queueing.order", text)]
+
+
+def _without_controller(spec: PipelineServeSpec) -> list[Fault]:
+    chunking = spec.effective_chunking()
+    notes = []
+    if chunking.policy is not ChunkingPolicy.STATIC:
+        text = f"{chunking.policy.value} needs a controller; every micro-batch gets"
+        notes.append(Fault("spec.chunking.policy", f"{text} {chunking.static_tokens} tokens"))
+    if spec.rebalancing.mode is not RebalancingMode.OFF:
+        text = f"{spec.rebalancing.mode.value} needs a controller; no request is held"
+        notes.append(Fault("spec.rebalancing.mode", text))
+    if spec.queueing.order is not QueueOrder.ARRIVAL:
+        text = f"{spec.queueing.order.value} needs a controller; the order is Arrival"
+        notes.append(Fault("spec.queueing.order", text))
+    if "control" in spec.model_fields_set:
+        notes.append(Fault("spec.control", "no controller runs"))
+    return notes
 
 
 def _in_camel_case(path: str) -> str:

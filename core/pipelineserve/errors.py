@@ -41,6 +41,10 @@ class EngineUnavailableError(PipelineServeError):
     """The engine cannot serve now; the same request may succeed later or elsewhere."""
 
 
+class ControllerUnavailableError(PipelineServeError):
+    """No controller answers, or it cannot run; an engine serves on without it."""
+
+
 class StagesFailedError(EngineUnavailableError):
     """A stage has ended, stands still or is stuck; the group of stages can be started anew."""
 

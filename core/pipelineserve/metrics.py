@@ -210,3 +210,95 @@ CATALOGUE: tuple[Metric, ...] = (
     WATCHERS,
     RECORDS_LOST,
 )
+
+# What the sidecar serves; it knows the engine's figures only from what the engine tells.
+CONTROL_LATENCY = Metric(
+    "pipelineserve_control_latency_seconds",
+    MetricKind.GAUGE,
+    "TTFT and TPOT over the targets' window as the controller sees them, held time included.",
+    labels=("latency", "quantile"),
+)
+CONTROL_TARGET = Metric(
+    "pipelineserve_control_target_seconds", MetricKind.GAUGE, "Target.", labels=("latency",)
+)
+SLO_MET = Metric(
+    "pipelineserve_slo_met",
+    MetricKind.GAUGE,
+    "1: both percentiles are within their targets; no series while that is unknown.",
+)
+SLO_FEASIBLE = Metric(
+    "pipelineserve_slo_feasible",
+    MetricKind.GAUGE,
+    "1: some chunk size can meet the targets at the present load; no series while unknown.",
+)
+SLO_ATTAINMENT = Metric(
+    "pipelineserve_slo_attainment_ratio",
+    MetricKind.GAUGE,
+    "Share of the window's requests that met every target.",
+)
+ENGINE_CONNECTED = Metric(
+    "pipelineserve_control_connected",
+    MetricKind.GAUGE,
+    "1: a session with the scheduler is open.",
+)
+CONTROL_EFFECTIVE = Metric(
+    "pipelineserve_control_effective",
+    MetricKind.GAUGE,
+    "1: the policy in force in the engine is this controller's.",
+)
+INPUT_FRESH = Metric(
+    "pipelineserve_control_input_fresh",
+    MetricKind.GAUGE,
+    "1: decisions follow what is measured; 0: the last safe policy is held, for this reason.",
+    labels=("reason",),
+)
+INPUT_DIFFERENCES = Metric(
+    "pipelineserve_control_input_differences",
+    MetricKind.GAUGE,
+    "Figures that the engine's metrics give differently from what it tells the controller.",
+)
+OBJECTIVES_GENERATION = Metric(
+    "pipelineserve_control_generation",
+    MetricKind.GAUGE,
+    "Generation of the objectives that are followed; 0 before any.",
+)
+MODEL_FEEDBACK = Metric(
+    "pipelineserve_control_model_feedback_ratio",
+    MetricKind.GAUGE,
+    "Measured / predicted step time, lately.",
+)
+MODEL_SPREAD = Metric(
+    "pipelineserve_control_model_spread_ratio",
+    MetricKind.GAUGE,
+    "Standard deviation of measured / predicted step time around 1.",
+)
+CONTROL_TURNS = Metric("pipelineserve_control_turns_total", MetricKind.COUNTER, "Turns taken.")
+POLICIES_SENT = Metric(
+    "pipelineserve_control_policies_total",
+    MetricKind.COUNTER,
+    "Policies sent to the engine, renewals included, by what came of it: applied, failed.",
+    labels=("outcome",),
+)
+JOURNAL_LOST = Metric(
+    "pipelineserve_control_journal_lost_total",
+    MetricKind.COUNTER,
+    "Turns that could not be written to the journal.",
+)
+
+CONTROLLER_CATALOGUE: tuple[Metric, ...] = (
+    CONTROL_LATENCY,
+    CONTROL_TARGET,
+    SLO_MET,
+    SLO_FEASIBLE,
+    SLO_ATTAINMENT,
+    ENGINE_CONNECTED,
+    CONTROL_EFFECTIVE,
+    INPUT_FRESH,
+    INPUT_DIFFERENCES,
+    OBJECTIVES_GENERATION,
+    MODEL_FEEDBACK,
+    MODEL_SPREAD,
+    CONTROL_TURNS,
+    POLICIES_SENT,
+    JOURNAL_LOST,
+)

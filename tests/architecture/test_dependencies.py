@@ -14,13 +14,14 @@ EXTRA_OF_FOLDER = {
     "core": None,
     "core/pipelineserve/wire": "wire",
     "engine": "engine",
+    "controller": "controller",
     "cli": "cli",
 }
 
 # Public parts of a declared distribution that are distributions of their own.
 COMES_WITH = {"pydantic-core": "pydantic", "starlette": "fastapi"}
 # Extras of ours that another one includes.
-INCLUDES = {"engine": ("wire",)}
+INCLUDES = {"engine": ("wire",), "controller": ("wire",)}
 # Declared although no import names them, each with its user.
 USED_WITHOUT_IMPORT = {
     "grpcio-tools": "tools/stubs.py runs it as a module",
@@ -112,9 +113,10 @@ def test_an_undeclared_import_is_found() -> None:
 @pytest.mark.parametrize(
     ("extra", "folders"),
     [
-        (None, ("core", "engine", "cli")),
+        (None, ("core", "engine", "controller", "cli")),
         ("wire", ("core/pipelineserve/wire",)),
         ("engine", ("engine",)),
+        ("controller", ("controller",)),
         ("cli", ("cli",)),
         ("dev", ("tests", "tools", "bench")),
     ],
@@ -125,7 +127,9 @@ def test_every_declared_requirement_is_used(extra: str | None, folders: tuple[st
 
 
 def test_no_exception_outlives_its_reason() -> None:
-    imported = imported_distributions("core", "engine", "cli", "tests", "tools", "bench")
+    imported = imported_distributions(
+        "core", "engine", "controller", "cli", "tests", "tools", "bench"
+    )
     assert imported & set(USED_WITHOUT_IMPORT) == set()
     assert set(USED_WITHOUT_IMPORT) <= everything_needed()
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -31,8 +32,16 @@ spec:
 """
 
 
+# The server, two stages, the controller and its supervisor.
+NUM_PROCESSES = 5
+
+
 @pytest.fixture
 def port() -> int:
+    return free_port()
+
+
+def free_port() -> int:
     """A port that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number: int = listener.getsockname()[1]
@@ -53,9 +62,12 @@ def write_manifest(folder: Path, model_folder: Path, *, stages: int) -> Path:
 class Run:
     """One `pserve local up`, with a folder of its own for temporary files."""
 
-    def __init__(self, process: "subprocess.Popen[str]", temporary_folder: Path) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[str]", temporary_folder: Path, page_port: int
+    ) -> None:
         self.process = process
         self.temporary_folder = temporary_folder
+        self.page_url = f"http://127.0.0.1:{page_port}/"
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -64,6 +76,20 @@ class Run:
         """Return when the API answers."""
         wait_until(lambda: self.process.poll() is not None or is_ready(port), bool)
         assert self.process.poll() is None, self.log
+
+    def wait_controlled(self) -> None:
+        """Return when the live page is announced."""
+        wait_until(lambda: self.process.poll() is not None or "Live page on" in self.log, bool)
+        assert self.process.poll() is None, self.log
+
+    def wait_said(self, words: str) -> None:
+        """Return when it has said so."""
+        wait_until(lambda: words in self.log, bool)
+
+    def state(self) -> dict[str, Any]:
+        """What the controller shows."""
+        found: dict[str, Any] = httpx.get(f"{self.page_url}api/state").json()
+        return found
 
     def wait(self) -> int:
         """Exit status, once all output is read."""
@@ -91,7 +117,8 @@ class Run:
     def _read(self) -> None:
         assert self.process.stderr is not None
         with self.process.stderr as stream:
-            self.lines += [line.rstrip() for line in stream]
+            for line in stream:
+                self.lines.append(line.rstrip())  # one by one: others read it meanwhile
 
 
 def parent_of(pid: int) -> int:
@@ -110,11 +137,12 @@ def is_ready(port: int) -> bool:
 
 @contextmanager
 def local_up(manifest: Path, port: int, *flags: str) -> Iterator[Run]:
+    page_port = free_port()
     with tempfile.TemporaryDirectory(prefix="up-") as temporary_folder:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "pipelineserve_cli.main", "local", "up"),
-                *("-f", str(manifest), f"--port={port}", *flags),
+                *("-f", str(manifest), f"--port={port}", f"--page-port={page_port}", *flags),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -123,7 +151,7 @@ def local_up(manifest: Path, port: int, *flags: str) -> Iterator[Run]:
             env={**os.environ, "TMPDIR": temporary_folder},
             start_new_session=True,
         )
-        run = Run(process, Path(temporary_folder))
+        run = Run(process, Path(temporary_folder), page_port)
         try:
             yield run
         finally:
@@ -150,9 +178,9 @@ def test_the_demo_prints_figures_as_json_and_ends(manifest: Path, port: int) -> 
 
 def test_ctrl_c_while_serving_ends_everything_in_order(manifest: Path, port: int) -> None:
     with local_up(manifest, port) as run:
-        run.wait_serving(port)
+        run.wait_controlled()
         pids = run.descendants()
-        assert len(pids) == 3
+        assert len(pids) == NUM_PROCESSES
         run.process.send_signal(signal.SIGINT)
         assert run.wait() == 0, run.log
         assert all_have_ended(pids)
@@ -173,8 +201,9 @@ def test_ctrl_c_while_loading_ends_everything(manifest: Path, port: int) -> None
 
 def test_the_engine_ends_by_itself_when_pserve_is_killed(manifest: Path, port: int) -> None:
     with local_up(manifest, port) as run:
-        run.wait_serving(port)
+        run.wait_controlled()
         pids = run.descendants()
+        assert len(pids) == NUM_PROCESSES
         run.process.kill()
         run.process.wait()
         assert all_have_ended(pids)
@@ -227,8 +256,9 @@ def test_a_manifest_that_is_not_utf_8_is_named(tmp_path: Path, port: int) -> Non
 
 def test_sigterm_ends_everything_in_order_too(manifest: Path, port: int) -> None:
     with local_up(manifest, port) as run:
-        run.wait_serving(port)
+        run.wait_controlled()
         pids = run.descendants()
+        assert len(pids) == NUM_PROCESSES
         run.process.send_signal(signal.SIGTERM)
         assert run.wait() == 128 + signal.SIGTERM
         assert all_have_ended(pids)
@@ -240,3 +270,56 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, port: int) -> None:
     with local_up(manifest, port) as run:
         assert run.wait() == 1
     assert "/models/no-such-model is not a folder" in run.log.replace("\n", " ")
+
+
+def test_edits_reach_the_controller_while_everything_runs_on(manifest: Path, port: int) -> None:
+    with local_up(manifest, port) as run:
+        run.wait_controlled()
+        wait_until(lambda: run.state()["connection"]["is_connected"], bool)
+        pids = run.descendants()
+        good = manifest.read_text()
+        manifest.write_text(good.replace("milliseconds: 1000", "milliseconds: 900"))
+        run.wait_said("edit in force: spec.slo.ttft.milliseconds 1000 → 900")
+        wait_until(run.state, lambda state: state["ttft"]["target_s"] == 0.9)
+        assert run.state()["control"]["generation"] == 2
+        manifest.write_text(good.replace("milliseconds: 1000", "milliseconds: fast"))
+        fault = "spec.slo.ttft.milliseconds: expected an integer"
+        run.wait_said("edit refused, the earlier targets stay")
+        wait_until(run.state, lambda state: fault in state["control"]["refused_edit"])
+        assert fault in run.log
+        assert run.state()["ttft"]["target_s"] == 0.9
+        manifest.write_text(good.replace("stages: 2", "stages: 3"))
+        run.wait_said("edit needs a restart of `pserve local up`: spec.parallelism.stages 2 → 3")
+        wait_until(run.state, lambda state: state["ttft"]["target_s"] == 1.0)
+        assert run.state()["control"]["refused_edit"] == ""
+        assert run.descendants() == pids
+
+
+def test_the_live_page_stands_at_the_address_that_is_printed(manifest: Path, port: int) -> None:
+    with local_up(manifest, port) as run:
+        run.wait_controlled()
+        assert f"Live page on {run.page_url} " in run.log.replace("\n", " ")
+        assert "<title>PipelineServe</title>" in httpx.get(run.page_url).text
+
+
+def test_without_control_there_is_no_controller(manifest: Path, port: int) -> None:
+    with local_up(manifest, port, "--no-control") as run:
+        run.wait_serving(port)
+        wait_until(lambda: "End: Ctrl-C" in run.log, bool)
+        assert len(run.descendants()) == NUM_PROCESSES - 2
+        with pytest.raises(httpx.ConnectError):
+            run.state()
+        text = manifest.read_text()
+        manifest.write_text(text.replace("milliseconds: 1000", "milliseconds: 900"))
+        run.wait_said("edit needs a restart of `pserve local up`: spec.slo.ttft.milliseconds")
+
+
+def test_a_taken_port_of_the_page_is_said_and_ends_everything(manifest: Path, port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        with local_up(manifest, port, f"--page-port={taken}") as run:
+            assert run.wait() == 1
+            assert run.descendants() == []
+    assert f"the live page cannot listen on 127.0.0.1:{taken}" in run.log
+    assert "choose another with --page-port, or run without with --no-control" in run.log
+    assert "Traceback" not in run.log

@@ -37,7 +37,8 @@ def test_the_quickstart_becomes_valid_settings_without_notes() -> None:
     assert settings.served_name == "smollm2-135m"
     assert settings.static_chunk_tokens == chunking.static_tokens
     assert settings.max_chunk_tokens == chunking.ceiling_tokens
-    assert inactive_fields(resource) == []
+    assert inactive_fields(resource, has_control=True) == []
+    assert inactive_fields(resource, has_control=False) == []
 
 
 def test_layers_given_by_the_user_reach_the_engine() -> None:
@@ -93,12 +94,10 @@ def test_arguments_that_pserve_sets_itself_are_refused() -> None:
 def test_fields_that_only_a_cluster_obeys_are_said() -> None:
     resource = a_resource(
         "engine: {type: Torch, image: 'a/b:1', env: [{name: A, value: b}]}\n"
-        "  parallelism: {stages: 1}\n  control: {mode: Paused}\n"
-        "  networkPolicy: {ingressFrom: []}"
+        "  parallelism: {stages: 1}\n  networkPolicy: {ingressFrom: []}"
     )
-    fields = {note.field for note in inactive_fields(resource)}
+    fields = {note.field for note in inactive_fields(resource, has_control=True)}
     assert fields >= {
-        "spec.control",
         "spec.networkPolicy",
         "spec.engine.image",
         "spec.engine.env",
@@ -106,12 +105,39 @@ def test_fields_that_only_a_cluster_obeys_are_said() -> None:
     assert "spec.placement" not in fields
 
 
-def test_fields_without_effect_are_said() -> None:
-    resource = a_resource(
-        "engine: {type: Torch}\n  parallelism: {stages: 2}\n"
-        "  chunking: {policy: Predictive, staticTokens: 256}\n"
-        "  rebalancing: {mode: Auto}\n  queueing: {order: Triage}"
-    )
-    notes = {note.field: note.message for note in inactive_fields(resource)}
+CONTROLLED = (
+    "engine: {type: Torch}\n  parallelism: {stages: 2}\n"
+    "  chunking: {policy: Predictive, staticTokens: 256}\n"
+    "  rebalancing: {mode: Auto}\n  queueing: {order: Triage}\n  control: {mode: Paused}"
+)
+
+
+def test_fields_without_effect_are_said_where_no_controller_runs() -> None:
+    found = inactive_fields(a_resource(CONTROLLED), has_control=False)
+    notes = {note.field: note.message for note in found}
     assert notes["spec.chunking.policy"].endswith("every micro-batch gets 256 tokens")
-    assert set(notes) == {"spec.chunking.policy", "spec.rebalancing.mode", "spec.queueing.order"}
+    assert set(notes) == {
+        "spec.chunking.policy",
+        "spec.rebalancing.mode",
+        "spec.queueing.order",
+        "spec.control",
+    }
+
+
+def test_a_controller_obeys_all_but_the_order_that_is_not_built() -> None:
+    notes = inactive_fields(a_resource(CONTROLLED), has_control=True)
+    assert [str(note) for note in notes] == [
+        "spec.queueing.order: Triage is not built yet; the order is Ageing"
+    ]
+
+
+def test_a_control_address_reaches_the_engine_and_cannot_be_given_by_hand() -> None:
+    resource = a_resource("engine: {type: Torch}\n  parallelism: {stages: 1}")
+    flags = engine_flags(resource, Path("/models/tiny"), 8000, "unix:/run/control.sock")
+    assert parse_settings(flags).control_address == "unix:/run/control.sock"
+    assert settings_of(resource).control_address == ""
+    given = a_resource(
+        "engine: {type: Torch, args: ['--control-address=unix:/a']}\n  parallelism: {stages: 1}"
+    )
+    with pytest.raises(InvalidInputError, match="--control-address is set by pserve"):
+        settings_of(given)

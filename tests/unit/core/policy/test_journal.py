@@ -53,7 +53,8 @@ def is_plain(hint: Any) -> bool:
     if origin in {Union, UnionType, tuple}:
         return all(argument is Ellipsis or is_plain(argument) for argument in get_args(hint))
     if origin is not None:
-        return False
+        # A generic one, as ModeMemory[HoldMode].
+        return is_dataclass(origin) and is_plain(origin) and all(map(is_plain, get_args(hint)))
     if is_dataclass(hint):
         return bool(getattr(hint, "__dataclass_params__").frozen)  # noqa: B009 - not in the stubs
     return hint in {int, float, bool, str, NoneType} or issubclass(hint, Enum)

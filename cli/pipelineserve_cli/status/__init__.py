@@ -1,0 +1,1 @@
+"""`pserve status`: what a controller's live page shows, in a terminal."""

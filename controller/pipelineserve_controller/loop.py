@@ -1,0 +1,149 @@
+"""The loop: a few times a second it observes, decides, guards and acts."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.policy.control.heard import Heard
+from pipelineserve.policy.control.journal_format import to_json
+from pipelineserve.policy.control.turns import ControlMemory, Turn, take_turn
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve_controller.journal import Entry, Journal
+from pipelineserve_controller.picture import Moment, Parts, state_of
+from pipelineserve_controller.state import DecisionState, SidecarState
+
+logger = logging.getLogger(__name__)
+
+# A policy is renewed when this share of its lease has gone.
+_RENEWAL_SHARE = 0.3
+
+
+class ControlLoop:
+    """Holds the memory from turn to turn; everything that decides is pure and elsewhere.
+
+    Args:
+        parts: link, objectives, chronicle and cross-check; the loop reads and fills them.
+        journal: None keeps none.
+        monotonic_s: the clock that turns are timed by.
+        unix_s: the wall clock, for the screen and the journal.
+        announce_to: gets a line of JSON for each decision that changes something.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        journal: Journal | None,
+        monotonic_s: Callable[[], float],
+        unix_s: Callable[[], float],
+        announce_to: TextIO = sys.stdout,
+    ) -> None:
+        self._parts = parts
+        self._journal = journal
+        self._monotonic_s = monotonic_s
+        self._unix_s = unix_s
+        self._announce_to = announce_to
+        self._memory = ControlMemory()
+        self._in_force: SchedulingPolicy | None = None
+        self._session = 0
+        self._applied_at_s = 0.0
+        self._moment = Moment(unix_s())
+        self._news = asyncio.Condition()
+        self.applied_generation = 0
+        self.num_turns = 0
+        self.num_applied = 0
+        self.num_failed = 0
+        self.turned_at_s: float | None = None
+
+    @property
+    def state(self) -> SidecarState:
+        """Everything as of the latest turn."""
+        return state_of(self._parts, self._moment)
+
+    @property
+    def moment(self) -> Moment:
+        """The latest turn."""
+        return self._moment
+
+    async def run(self, period_s: float) -> None:
+        """Take turns until cancelled; a turn that took long is not made up for."""
+        due_s = self._monotonic_s()
+        while True:
+            await self.turn()
+            due_s = max(due_s + period_s, self._monotonic_s())
+            await asyncio.sleep(due_s - self._monotonic_s())
+
+    async def wait_for_news(self, timeout_s: float) -> bool:
+        """Wait for the next turn; false if none came in that time."""
+        async with self._news:
+            try:
+                await asyncio.wait_for(self._news.wait(), timeout_s)
+            except TimeoutError:
+                return False
+        return True
+
+    async def turn(self) -> None:
+        """One turn; without objectives there is nothing to decide by, and nothing is sent."""
+        now_s, unix_s = self._monotonic_s(), self._unix_s()
+        heard = self._parts.link.take(now_s)
+        self._parts.cross_check.hear(heard)
+        objectives = self._parts.store.current
+        num_refused = self._moment.num_refused + heard.num_refused
+        if objectives is None:
+            self._moment = Moment(unix_s, num_lost=heard.num_lost, num_refused=num_refused)
+        else:
+            before = self._memory
+            turn, observation, self._memory = take_turn(before, heard, objectives)
+            self._moment = Moment(
+                unix_s, observation, turn, self._memory, heard.num_lost, num_refused
+            )
+            if self._journal is not None:
+                self._journal.write(before, Entry(unix_s, heard, objectives, turn))
+            decision = self._parts.chronicle.note(observation, turn, unix_s)
+            if decision is not None:
+                self._announce(decision)
+            await self._act(turn, heard, objectives.generation)
+        self.num_turns += 1
+        self.turned_at_s = now_s
+        async with self._news:
+            self._news.notify_all()
+
+    async def _act(self, turn: Turn, heard: Heard, generation: int) -> None:
+        """Send what is new, and renew what is not before its lease ends."""
+        if not turn.is_to_send or turn.policy is None:
+            self._in_force = None
+            return
+        if self._parts.link.num_sessions != self._session:
+            # A new session: what the one before sent is not known to hold.
+            self._in_force, self._session = None, self._parts.link.num_sessions
+        standing = heard.standing
+        if self._parts.link.is_superseded:
+            if standing is not None and standing.policy_sequence == 0:
+                self._parts.link.reopen()
+            return
+        is_due = heard.now_s - self._applied_at_s >= _RENEWAL_SHARE * turn.lease_s
+        if turn.policy == self._in_force and not is_due:
+            return
+        try:
+            await self._parts.link.apply(LeasedPolicy(turn.policy, turn.lease_s))
+        except EngineUnavailableError as error:
+            self.num_failed += 1
+            self._in_force = None
+            logger.warning("policy not applied: %s", error)
+            return
+        self.num_applied += 1
+        self._in_force, self._applied_at_s = turn.policy, heard.now_s
+        self.applied_generation = generation
+
+    def _announce(self, decision: DecisionState) -> None:
+        document = {"decision": to_json(decision)}
+        try:
+            self._announce_to.write(json.dumps(document) + "\n")
+            self._announce_to.flush()
+        except (OSError, ValueError) as error:
+            # Nobody reads; the journal and the page have it all the same.
+            logger.debug("decision not announced: %s", error)

@@ -1,0 +1,1 @@
+"""The live page: one static document that follows the sidecar's events in a browser."""

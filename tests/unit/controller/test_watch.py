@@ -1,0 +1,125 @@
+"""The link to the engine: one session at a time, found again whatever happens to the engine."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve.wire.v1 import scheduler_pb2 as pb
+from scripted_scheduler import ScriptedScheduler
+from sidecar_parts import make_link, running, until
+
+LEASED = LeasedPolicy(SchedulingPolicy(Static(128)), 5.0)
+
+
+def address_in(folder: Path) -> str:
+    return f"unix:{folder}/control.sock"
+
+
+def test_connects_and_hears(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            await until(lambda: link.is_connected, "a session")
+            scheduler.tell(pb.Records(num_lost=3))
+            await until(lambda: link.take(0.0).num_lost == 3, "what was told")
+            assert link.engine is not None
+            assert (link.engine.name, link.problem) == ("scripted", "")
+
+    with ScriptedScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+
+
+def test_says_why_there_is_no_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            await until(lambda: "UNAVAILABLE" in link.problem, "the problem")
+            assert not link.is_connected
+
+    asyncio.run(scenario())
+
+
+def test_without_a_session_nothing_can_be_applied(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailableError, match="no session"):
+        asyncio.run(make_link(address_in(tmp_path)).apply(LEASED))
+
+
+def test_policies_rise_in_sequence_within_a_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            await until(lambda: link.is_connected, "a session")
+            for _ in range(3):
+                assert await link.apply(LEASED) == 1
+            assert link.last_sequence == 3
+
+    with ScriptedScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+        assert scheduler.applied == [LEASED] * 3
+
+
+def test_an_engine_that_starts_anew_gets_a_new_session_with_sequences_from_one(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            with ScriptedScheduler(address_in(tmp_path)):
+                await until(lambda: link.is_connected, "a session")
+                await link.apply(LEASED)
+            await until(lambda: not link.is_connected, "the loss of it")
+            with ScriptedScheduler(address_in(tmp_path), first_epoch=10) as scheduler:
+                await until(lambda: link.is_connected, "another session")
+                await link.apply(LEASED)
+                assert (link.num_sessions, link.last_sequence) == (2, 1)
+                assert scheduler.applied == [LEASED]
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_has_gone_silent_is_opened_anew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path), silence_s=0.5)
+        async with running(link.run()):
+            await until(lambda: link.is_connected, "a session")
+            scheduler.is_silent = True
+            await until(lambda: scheduler.num_sessions >= 2, "another session")
+
+    with ScriptedScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+
+
+def test_a_later_session_supersedes_this_one_until_it_is_reopened(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second = make_link(address_in(tmp_path)), make_link(address_in(tmp_path))
+        async with running(first.run()):
+            await until(lambda: first.is_connected, "a session")
+            async with running(second.run()):
+                await until(lambda: second.is_connected, "the later session")
+            with pytest.raises(EngineUnavailableError, match="FAILED_PRECONDITION"):
+                await first.apply(LEASED)
+            assert first.is_superseded
+            first.reopen()
+            await until(lambda: first.num_sessions == 2, "a new session")
+            await first.apply(LEASED)
+            assert not first.is_superseded
+
+    with ScriptedScheduler(address_in(tmp_path)):
+        asyncio.run(scenario())
+
+
+def test_a_hello_that_makes_no_engine_is_no_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            await until(lambda: "num_slots" in link.problem, "the problem by its name")
+            assert not link.is_connected
+
+    with ScriptedScheduler(address_in(tmp_path)) as scheduler:
+        scheduler.hello.num_slots = 0
+        asyncio.run(scenario())
