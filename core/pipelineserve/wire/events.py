@@ -6,7 +6,6 @@ nothing in it can be trusted.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import isfinite
 from typing import TypeVar
 
 from pipelineserve.errors import Fault, InvalidInputError
@@ -110,7 +109,8 @@ def _possible(
 
 
 def _are_possible(*values: float) -> bool:
-    return all(isfinite(value) and 0.0 <= value <= _MOST_NUMBER for value in values)
+    # Of what is no number neither comparison is true.
+    return all(0.0 <= value <= _MOST_NUMBER for value in values)
 
 
 def _step(message: pb.StepRecord) -> StepSeen | None:
