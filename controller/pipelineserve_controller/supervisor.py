@@ -5,6 +5,7 @@ Service. So a controller that dies is started again after a pause, whatever it d
 reaped; SIGTERM and SIGINT are handed on, and end this process once the controller has ended.
 """
 
+import contextlib
 import logging
 import os
 import random
@@ -105,7 +106,9 @@ class Supervisor:
     def _hand_on(self, number: int) -> None:
         self._is_ending = True
         if self._child is not None:
-            os.kill(self._child, number)
+            # It may have ended a moment ago; an error out of a signal would end this process.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, number)
 
 
 class _signals:  # noqa: N801 # a context manager, used like a function
