@@ -5,7 +5,6 @@ Service. So a controller that dies is started again after a pause, whatever it d
 reaped; SIGTERM and SIGINT are handed on, and end this process once the controller has ended.
 """
 
-import contextlib
 import logging
 import os
 import random
@@ -15,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pipelineserve_controller.backoff import Backoff
 
@@ -107,7 +107,7 @@ class Supervisor:
         self._is_ending = True
         if self._child is not None:
             # It may have ended a moment ago; an error out of a signal would end this process.
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(self._child, number)
 
 
