@@ -10,6 +10,7 @@ from typing import TextIO
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.policy.control.heard import Heard
 from pipelineserve.policy.control.journal_format import to_json
+from pipelineserve.policy.control.objectives import Mode, Objectives
 from pipelineserve.policy.control.turns import ControlMemory, Turn, take_turn
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.wire.policies import LeasedPolicy
@@ -106,16 +107,19 @@ class ControlLoop:
             decision = self._parts.chronicle.note(observation, turn, unix_s)
             if decision is not None:
                 self._announce(decision)
-            await self._act(turn, heard, objectives.generation)
+            await self._act(turn, heard, objectives)
         self.num_turns += 1
         self.turned_at_s = now_s
         async with self._news:
             self._news.notify_all()
 
-    async def _act(self, turn: Turn, heard: Heard, generation: int) -> None:
+    async def _act(self, turn: Turn, heard: Heard, objectives: Objectives) -> None:
         """Send what is new, and renew what is not before its lease ends."""
         if not turn.is_to_send or turn.policy is None:
             self._in_force = None
+            if objectives.mode is not Mode.ACTIVE:
+                # To send nothing is what these objectives ask for.
+                self.applied_generation = objectives.generation
             return
         if self._parts.link.num_sessions != self._session:
             # A new session: what the one before sent is not known to hold.
@@ -137,7 +141,7 @@ class ControlLoop:
             return
         self.num_applied += 1
         self._in_force, self._applied_at_s = turn.policy, heard.now_s
-        self.applied_generation = generation
+        self.applied_generation = objectives.generation
 
     def _announce(self, decision: DecisionState) -> None:
         document = {"decision": to_json(decision)}

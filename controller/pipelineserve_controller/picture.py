@@ -84,7 +84,8 @@ def is_effective(link: EngineLink, observation: Observation | None) -> bool:
     """Whether the policy in force in the engine was sent in this session."""
     if observation is None or observation.standing is None or link.engine is None:
         return False
-    return 0 < observation.standing.policy_sequence <= link.last_sequence
+    standing = observation.standing
+    return standing.policy_sequence > 0 and standing.policy_epoch == link.engine.epoch
 
 
 def _control(parts: Parts, moment: Moment) -> ControlState:

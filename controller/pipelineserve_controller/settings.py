@@ -10,7 +10,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
     "replica_index": (0, 100_000),
     "turns_per_second": (0.2, 50),
-    "journal_bytes": (65_536, 1 << 34),
+    "journal_bytes": (1 << 20, 1 << 34),
     "journal_files": (1, 1000),
     "drain_seconds": (0, 86_400),
     "parent_pid": (0, 1 << 31),

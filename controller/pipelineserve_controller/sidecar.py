@@ -36,9 +36,6 @@ _DRAIN_LOOK_S = 0.2
 
 def main(arguments: Sequence[str]) -> int:
     """Run until a signal; 2 for settings that cannot be, 1 if something broke."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
     try:
         settings = parse_settings(arguments)
     except InvalidInputError as error:
@@ -49,6 +46,9 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"cannot listen on {settings.host}:{settings.port}: {error}\n")
         return 1
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
     with listener:
         asyncio.run(Sidecar(settings).run(listener))
     return 0

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pipelineserve_controller.backoff import Backoff
 
@@ -115,7 +116,9 @@ class Supervisor:
     def _hand_on(self, number: int) -> None:
         self._is_ending = True
         if self._child is not None:
-            os.kill(self._child, number)
+            # It may have ended a moment ago; an error out of a signal would end this process.
+            with suppress(ProcessLookupError):
+                os.kill(self._child, number)
 
 
 class _signals:  # noqa: N801 # a context manager, used like a function

@@ -110,6 +110,7 @@ def make_standing(
         kv_free_ratio=kv_free_ratio,
         oldest_wait_s=oldest_wait_s,
         running_tpot_s=running_tpot_s,
+        policy_epoch=0,
         policy_sequence=0,
         lease_left_s=0.0,
         demand_tokens_per_s=0.0,

@@ -44,10 +44,17 @@ class ScriptedScheduler(SchedulerControlServicer):
         refused: every request that was not.
         snapshot: what the next heartbeats say.
         is_silent: no heartbeat while true.
+        port: where it listens, if that is no socket file.
     """
 
-    def __init__(self, address: str, first_epoch: int = 1) -> None:
+    def __init__(
+        self,
+        address: str,
+        first_epoch: int = 1,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
         self._address = address
+        self._credentials = credentials
         self._session = ControlSession(first_epoch)
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -58,6 +65,7 @@ class ScriptedScheduler(SchedulerControlServicer):
         self.snapshot = pb.Snapshot(kv_free_ratio=1.0)
         self.is_silent = False
         self.num_sessions = 0
+        self.port = 0
         self.hello = pb.Hello(
             engine_name="scripted",
             engine_version="1",
@@ -73,7 +81,10 @@ class ScriptedScheduler(SchedulerControlServicer):
     def __enter__(self) -> Self:
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
         add_SchedulerControlServicer_to_server(self, self._server)
-        assert self._server.add_insecure_port(self._address)
+        if self._credentials is None:
+            self.port = self._server.add_insecure_port(self._address)
+        else:
+            self.port = self._server.add_secure_port(self._address, self._credentials)
         self._server.start()
         return self
 
@@ -137,6 +148,6 @@ class ScriptedScheduler(SchedulerControlServicer):
             self._session.lapse(now_s)
             snapshot = pb.Snapshot()
             snapshot.CopyFrom(self.snapshot)
-            snapshot.policy_sequence = self._session.sequence_in_force
+            snapshot.policy_epoch, snapshot.policy_sequence = self._session.in_force
             snapshot.lease_left_s = self._session.lease_left_s(now_s)
         return pb.Records(now_s=now_s, snapshot=snapshot)

@@ -49,7 +49,11 @@ def idle_loop(link: EngineLink | None = None) -> ControlLoop:
 
 def make_link(address: str, silence_s: float = 10.0) -> EngineLink:
     """A link that nobody runs yet."""
-    settings = SidecarSettings(engine_address=address)
+    return link_of(SidecarSettings(engine_address=address), silence_s)
+
+
+def link_of(settings: SidecarSettings, silence_s: float = 10.0) -> EngineLink:
+    """A link with these settings that nobody runs yet."""
     return EngineLink(settings, time.time, random.Random(0), silence_s=silence_s)
 
 

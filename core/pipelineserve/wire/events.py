@@ -6,7 +6,6 @@ nothing in it can be trusted.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import isfinite
 from typing import TypeVar
 
 from pipelineserve.errors import Fault, InvalidInputError
@@ -110,7 +109,8 @@ def _possible(
 
 
 def _are_possible(*values: float) -> bool:
-    return all(isfinite(value) and 0.0 <= value <= _MOST_NUMBER for value in values)
+    # Of what is no number neither comparison is true.
+    return all(0.0 <= value <= _MOST_NUMBER for value in values)
 
 
 def _step(message: pb.StepRecord) -> StepSeen | None:
@@ -188,6 +188,7 @@ def _standing(message: pb.Snapshot, now_s: float) -> Standing | None:
         kv_free_ratio=message.kv_free_ratio,
         oldest_wait_s=message.oldest_wait_s,
         running_tpot_s=tuple(message.running_tpot_s),
+        policy_epoch=message.policy_epoch,
         policy_sequence=message.policy_sequence,
         lease_left_s=message.lease_left_s,
         demand_tokens_per_s=message.demand_tokens_per_s,

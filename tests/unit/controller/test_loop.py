@@ -97,6 +97,7 @@ def test_advisory_and_paused_send_nothing_so_that_the_lease_ends(tmp_path: Path)
                 await until(lambda: run.loop.state.control.is_effective, "a policy in force")
                 run.store.offer(in_mode(mode), Source.FILE)  # type: ignore[arg-type]
                 await until(lambda: falls_silent(run, scheduler, mode), f"{mode} to fall silent")  # noqa: B023
+                assert run.loop.applied_generation == 2
 
     with ScriptedScheduler(address_in(tmp_path)) as scheduler:
         asyncio.run(scenario())

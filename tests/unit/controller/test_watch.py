@@ -3,15 +3,18 @@
 import asyncio
 from pathlib import Path
 
+import grpc
 import pytest
 
+from certificates import HOST, Authority, KeyPair
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
+from pipelineserve_controller.settings import SidecarSettings
 from scripted_scheduler import ScriptedScheduler
-from sidecar_parts import make_link, running, until
+from sidecar_parts import link_of, make_link, running, until
 
 LEASED = LeasedPolicy(SchedulingPolicy(Static(128)), 5.0)
 
@@ -122,4 +125,67 @@ def test_a_hello_that_makes_no_engine_is_no_session(tmp_path: Path) -> None:
 
     with ScriptedScheduler(address_in(tmp_path)) as scheduler:
         scheduler.hello.num_slots = 0
+        asyncio.run(scenario())
+
+
+def mutual_tls(authority: Authority, pair: KeyPair) -> grpc.ServerCredentials:
+    """Of an engine that lets in whom this authority has certified."""
+    return grpc.ssl_server_credentials(
+        [(pair.key.read_bytes(), pair.certificate.read_bytes())],
+        root_certificates=authority.pair.certificate.read_bytes(),
+        require_client_auth=True,
+    )
+
+
+def tls_settings(port: int, authority: Authority, client: KeyPair) -> SidecarSettings:
+    return SidecarSettings(
+        engine_address=f"{HOST}:{port}",
+        engine_ca_file=str(authority.pair.certificate),
+        engine_certificate_file=str(client.certificate),
+        engine_key_file=str(client.key),
+    )
+
+
+def test_an_engine_elsewhere_is_watched_over_mutual_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    credentials = mutual_tls(authority, authority.issue("engine"))
+
+    async def scenario() -> None:
+        link = link_of(tls_settings(scheduler.port, authority, authority.issue("controller")))
+        async with running(link.run()):
+            await until(lambda: link.is_connected, "a session")
+            assert await link.apply(LEASED) == 1
+
+    with ScriptedScheduler(f"{HOST}:0", credentials=credentials) as scheduler:
+        asyncio.run(scenario())
+
+
+def test_an_engine_of_another_authority_is_not_watched(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path, "authority"), Authority(tmp_path, "other")
+    credentials = mutual_tls(authority, authority.issue("engine"))
+
+    async def scenario() -> None:
+        link = link_of(tls_settings(scheduler.port, other, authority.issue("controller")))
+        async with running(link.run()):
+            await until(lambda: "UNAVAILABLE" in link.problem, "the refusal")
+            assert not link.is_connected
+
+    with ScriptedScheduler(f"{HOST}:0", credentials=credentials) as scheduler:
+        asyncio.run(scenario())
+        assert scheduler.num_sessions == 0
+
+
+def test_certificates_that_are_not_there_yet_are_waited_for(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    credentials = mutual_tls(authority, authority.issue("engine"))
+    late = KeyPair(tmp_path / "controller.crt", tmp_path / "controller.key")
+
+    async def scenario() -> None:
+        link = link_of(tls_settings(scheduler.port, authority, late))
+        async with running(link.run()):
+            await until(lambda: "controller.key" in link.problem, "the missing file by its name")
+            authority.issue("controller")
+            await until(lambda: link.is_connected, "a session")
+
+    with ScriptedScheduler(f"{HOST}:0", credentials=credentials) as scheduler:
         asyncio.run(scenario())

@@ -91,6 +91,7 @@ class Standing:
     Attributes:
         running_tpot_s: TPOT so far of those that decode, at the 50th, 90th and 99th percentile;
             empty if none do.
+        policy_epoch: session of the policy in force, which may be an earlier one.
         policy_sequence: of the policy in force; 0 for the static chunk.
     """
 
@@ -103,6 +104,7 @@ class Standing:
     kv_free_ratio: float
     oldest_wait_s: float
     running_tpot_s: tuple[float, ...]
+    policy_epoch: int
     policy_sequence: int
     lease_left_s: float
     demand_tokens_per_s: float

@@ -63,19 +63,7 @@ class Histogram:
         Raises:
             ValueError: their buckets differ.
         """
-        if self.error_ratio != other.error_ratio:
-            raise ValueError(
-                f"histograms: expected the same error ratio, got {self.error_ratio} "
-                f"and {other.error_ratio}; make both with the same settings"
-            )
-        counts = Counter(dict(self.buckets))
-        counts.update(dict(other.buckets))
-        return Histogram(
-            error_ratio=self.error_ratio,
-            num_refused=self.num_refused + other.num_refused,
-            num_least=self.num_least + other.num_least,
-            buckets=tuple(sorted(counts.items())),
-        )
+        return merge_all((self, other))
 
     def percentile(self, percentile: float) -> float | None:
         """The smallest value that at least so many percent of all are not above; None if empty.
@@ -95,3 +83,30 @@ class Histogram:
     @property
     def _growth(self) -> float:
         return (1.0 + self.error_ratio) / (1.0 - self.error_ratio)
+
+
+def merge_all(histograms: Iterable[Histogram]) -> Histogram:
+    """All counts together, in one pass; of none at all, an empty one.
+
+    Raises:
+        ValueError: their buckets differ.
+    """
+    every = tuple(histograms)
+    if not every:
+        return Histogram()
+    error_ratio = every[0].error_ratio
+    counts: dict[int, int] = {}
+    for histogram in every:
+        if histogram.error_ratio != error_ratio:
+            raise ValueError(
+                f"histograms: expected the same error ratio, got {error_ratio} "
+                f"and {histogram.error_ratio}; make both with the same settings"
+            )
+        for index, count in histogram.buckets:
+            counts[index] = counts.get(index, 0) + count
+    return Histogram(
+        error_ratio=error_ratio,
+        num_refused=sum(histogram.num_refused for histogram in every),
+        num_least=sum(histogram.num_least for histogram in every),
+        buckets=tuple(sorted(counts.items())),
+    )

@@ -244,7 +244,9 @@ def _observation(
     is_new_engine: bool,
 ) -> Observation:
     window, standing = memory.window, memory.standing
-    met, reason = _slo_met(memory, objectives, freshness)
+    ttft, tpot = window.ttft, window.tpot
+    are_met = _is_within(ttft, objectives.ttft) and _is_within(tpot, objectives.tpot)
+    met, reason = _slo_met(memory, objectives, freshness, are_met=are_met)
     percentile = objectives.ttft.percentile if objectives.ttft else 90
     return Observation(
         now_s=heard.now_s,
@@ -255,8 +257,8 @@ def _observation(
         engine=heard.engine,
         standing=standing,
         last_step=memory.last_step,
-        ttft=window.ttft,
-        tpot=window.tpot,
+        ttft=ttft,
+        tpot=tpot,
         recent_ttft_s=memory.recent.ttft.percentile(percentile),
         recent_tpot_s=_recent_tpot_s(memory, objectives),
         load=window.load(
@@ -294,7 +296,7 @@ def _recent_tpot_s(memory: ObservationMemory, objectives: Objectives) -> float |
 
 
 def _slo_met(
-    memory: ObservationMemory, objectives: Objectives, freshness: Reason
+    memory: ObservationMemory, objectives: Objectives, freshness: Reason, *, are_met: bool
 ) -> tuple[Answer, Reason]:
     """Percentiles over the window against their targets; without traffic nothing is known.
 
@@ -304,14 +306,13 @@ def _slo_met(
     if freshness not in (Reason.INPUT_FRESH, Reason.INPUT_RECOVERING):
         return Answer.UNKNOWN, freshness
     window, standing = memory.window, memory.standing
-    ttft, tpot = objectives.ttft, objectives.tpot
+    ttft = objectives.ttft
     if window.num_judged == 0:
         waits_s = standing.oldest_wait_s if standing else 0.0
         if ttft is not None and waits_s > ttft.target_s:
             return Answer.NO, Reason.QUEUE_LATE
         return Answer.UNKNOWN, Reason.NO_TRAFFIC
-    is_met = _is_within(window.ttft, ttft) and _is_within(window.tpot, tpot)
-    return (Answer.YES, Reason.TARGETS_MET) if is_met else (Answer.NO, Reason.TARGETS_MISSED)
+    return (Answer.YES, Reason.TARGETS_MET) if are_met else (Answer.NO, Reason.TARGETS_MISSED)
 
 
 def _is_within(histogram: Histogram, goal: LatencyGoal | None) -> bool:

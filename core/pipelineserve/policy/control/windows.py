@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from pipelineserve.policy.control.feasibility import Load
 from pipelineserve.policy.control.heard import Ending, RequestSeen
-from pipelineserve.policy.control.histograms import Histogram
+from pipelineserve.policy.control.histograms import Histogram, merge_all
 from pipelineserve.policy.control.objectives import LatencyGoal
 
 NUM_SLICES = 30
@@ -73,12 +73,12 @@ class Window:
     @property
     def ttft(self) -> Histogram:
         """Of all slices."""
-        return _merged(old.ttft for old in self.slices)
+        return merge_all(old.ttft for old in self.slices)
 
     @property
     def tpot(self) -> Histogram:
         """Of all slices."""
-        return _merged(old.tpot for old in self.slices)
+        return merge_all(old.tpot for old in self.slices)
 
     @property
     def num_judged(self) -> int:
@@ -114,7 +114,7 @@ class Window:
         grown = max(0, waiting_tokens - self.slices[0].first_waiting_tokens)
         prefill_per_s = (tokens + grown) / span_s
         outputs = sum(old.output_tokens for old in self.slices)
-        lengths = _merged(old.prompt_lengths for old in self.slices)
+        lengths = merge_all(old.prompt_lengths for old in self.slices)
         return Load(
             prefill_tokens_per_s=prefill_per_s,
             decode_tokens_per_s=prefill_per_s * outputs / tokens,
@@ -156,10 +156,3 @@ def _attains(request: RequestSeen, ttft: LatencyGoal | None, tpot: LatencyGoal |
     is_early = ttft is None or request.ttft_s <= ttft.target_s
     is_fast = tpot is None or request.tpot_s is None or request.tpot_s <= tpot.target_s
     return is_early and is_fast
-
-
-def _merged(histograms: Iterable[Histogram]) -> Histogram:
-    merged = Histogram()
-    for histogram in histograms:
-        merged = merged.merged(histogram)
-    return merged

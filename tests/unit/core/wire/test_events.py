@@ -120,6 +120,15 @@ def test_a_step_that_cannot_be_is_refused(step: pb.StepRecord) -> None:
     assert decode_records(pb.Records(steps=[step, make_step()])).num_refused == 1
 
 
+@pytest.mark.parametrize(
+    "snapshot",
+    [make_snapshot(kv_free_ratio=1.01), make_snapshot(running_tpot_s=[0.1, 0.2])],
+)
+def test_a_snapshot_that_cannot_be_is_refused(snapshot: pb.Snapshot) -> None:
+    told = decode_records(pb.Records(snapshot=snapshot))
+    assert (told.num_refused, told.standing) == (1, None)
+
+
 def test_an_unknown_outcome_is_refused() -> None:
     told = decode_records(pb.Records(requests=[make_request(outcome=0)]))
     assert (told.num_refused, told.requests) == (1, ())
