@@ -6,6 +6,7 @@ gives the place back. So nothing is read that was not written whole, the end of 
 the other's wait, and the kernel frees the memory with the last of them, however they end.
 """
 
+import contextlib
 import mmap
 import os
 import socket
@@ -111,7 +112,13 @@ class RingSender:
             raise EngineUnavailableError(f"the stage behind is gone: {error.strerror}") from error
 
     def close(self) -> None:
-        """Send no more; what was sent can still be received."""
+        """Send no more; what was sent can still be received. Waits for nothing."""
+        # A close with places unread that were given back would reset the receiver's end, and what
+        # it has still to read with it. After the shutdown no more can come, so the end is near.
+        with contextlib.suppress(OSError):  # the receiver is gone, or this was closed before
+            self._channel.shutdown(socket.SHUT_RDWR)
+            while self._channel.recv(1):
+                pass
         self._channel.close()
 
     def _take_back(self, flags: int) -> None:
@@ -170,7 +177,7 @@ class RingReceiver:
         """The place that was read first may be written again."""
         try:
             self._channel.send(_GIVEN_BACK)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return  # nobody will write it; the next read says so, if there is one
 
     def close(self) -> None:
