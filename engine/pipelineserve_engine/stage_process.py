@@ -34,8 +34,15 @@ def end_of(code: int) -> ProcessEnd:
     if code >= 0:
         return ProcessEnd(f"ended with exit status {code}", is_cause=False, code=code)
     hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
-    name = signal.Signals(-code).name
-    return ProcessEnd(f"ended with signal {-code} ({name}{hint})", is_cause=True, code=code)
+    text = f"ended with signal {-code} ({_signal_name(-code)}{hint})"
+    return ProcessEnd(text, is_cause=True, code=code)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have none, and a stage host may report any number
+        return "no name"
 
 
 class StageProcess(Protocol):

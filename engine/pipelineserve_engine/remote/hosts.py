@@ -24,6 +24,7 @@ class RemoteProcess:
         self._control = control
         self._stage_index = stage_index
         self._generation = ""
+        self._is_killed = False
 
     @property
     def pid(self) -> int | None:
@@ -39,6 +40,7 @@ class RemoteProcess:
     def start(self, settings: WorkerSettings) -> None:
         """Have it started as soon as its stage host is there."""
         self._generation = settings.endpoints.generation
+        self._is_killed = False
         self._control.order(self._stage_index, settings)
 
     def poll(self) -> ProcessEnd | None:
@@ -48,14 +50,15 @@ class RemoteProcess:
 
     def kill(self) -> None:
         """See `StageProcess.kill`."""
+        self._is_killed = True
         self._control.order(self._stage_index, None)
 
     def reap(self) -> None:
         """Waits for nothing: its stage host ends it before it starts another one."""
 
     def wait(self, timeout_s: float) -> None:
-        """See `StageProcess.wait`."""
-        self._control.wait(lambda: self.poll() is not None, timeout_s)
+        """See `StageProcess.wait`; what was killed is not heard of again."""
+        self._control.wait(lambda: self._is_killed or self.poll() is not None, timeout_s)
 
     def dump_stacks(self) -> None:
         """See `StageProcess.dump_stacks`."""

@@ -99,13 +99,10 @@ class Roster:
                 seat.end = end_of(status.exit_code)
         return self._word(seat, status.generation, now_s)
 
-    def words(self, now_s: float) -> list[tuple[bytes, LeaderWord]]:
-        """What every member is to do, whatever it does now."""
-        return [
-            (seat.member.connection, self._word(seat, None, now_s))
-            for seat in self._seats
-            if seat.member is not None
-        ]
+    def word(self, stage_index: int, now_s: float) -> LeaderWord | None:
+        """What the stage's host is to do, whatever it does now; None where there is none."""
+        seat = self._seats[stage_index]
+        return None if seat.member is None else self._word(seat, None, now_s)
 
     def connection(self, stage_index: int) -> bytes | None:
         """Where to reach the stage's host."""
