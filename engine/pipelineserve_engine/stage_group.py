@@ -73,12 +73,12 @@ class StageGroup:
 
     def _open(self) -> None:
         """Sockets and state of one set of processes; nothing of an earlier one can reach them."""
+        self._ready_stages: set[int] = set()
         self._site = self._hosts.open_site()
         self._poller = zmq.Poller()
         self._poller.register(self._site.reports, zmq.POLLIN)
         self._poller.register(self._waker.descriptor, zmq.POLLIN)
         self._watchdog = Watchdog(self._plan.num_stages, self._plan.patience)
-        self._num_ready = 0
         self._next_check_s = 0.0
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class StageGroup:
             on_ready: called with each stage's report as it comes.
         """
         self._spawn_all()
-        while self._num_ready < self._plan.num_stages:
+        while not self._is_complete:
             for report in self.receive(_CHECK_PERIOD_S):
                 match report:
                     case ReadyReport():
@@ -164,8 +164,7 @@ class StageGroup:
                 case HeartbeatReport():
                     continue
                 case ReadyReport():
-                    self._num_ready += 1
-                    self._watchdog.ready(report.stage_index)
+                    self._note_ready(report.stage_index)
                 case StepReport():
                     self._watchdog.end_step(report.stage_index, report.sequence, now_s)
                     report = self._in_own_time(report, now_s)
@@ -173,6 +172,18 @@ class StageGroup:
                     pass
             reports.append(report)
         return reports
+
+    def _note_ready(self, stage_index: int) -> None:
+        if stage_index in self._ready_stages:
+            text = "was started a second time; the keys and values of the first are gone"
+            raise StagesFailedError(f"stage {stage_index} {text}")
+        self._ready_stages.add(stage_index)
+        self._watchdog.ready(stage_index)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Every stage has loaded its weights."""
+        return len(self._ready_stages) == self._plan.num_stages
 
     def _in_own_time(self, report: StepReport, now_s: float) -> StepReport:
         """The step's times by this host's clock; no step ended after its report came."""
@@ -196,8 +207,7 @@ class StageGroup:
         self._is_closed = True
         try:
             # Loading stages read no commands, and one that lost a neighbour may hang in its link.
-            is_complete = self._num_ready == self._plan.num_stages
-            if is_complete and all(process.poll() is None for process in self._processes):
+            if self._is_complete and all(process.poll() is None for process in self._processes):
                 self._ask_to_stop()
                 self._wait_ended(_STOP_TIMEOUT_S)
         finally:

@@ -47,6 +47,23 @@ def test_the_end_of_the_ordered_worker_is_noted_and_nothing_started_in_its_place
     assert end.text.startswith("ended with signal 9 (SIGKILL")
 
 
+def test_a_worker_that_its_stage_host_ended_unasked_is_lost_and_not_started_again() -> None:
+    roster = a_roster()
+    roster.order(1, an_order())
+    roster.hear(FIRST, a_status(generation="g1", pid=7), 0.0)
+    assert roster.hear(FIRST, a_status(), 12.0) == KeepWord(12.0)
+    end = roster.state(1).end
+    assert end is not None
+    assert end.is_cause
+    assert end.text == "was ended by its stage host"
+    # Nor does it come back to life; the next order is obeyed as ever.
+    roster.hear(FIRST, a_status(generation="g1", pid=7), 13.0)
+    assert roster.state(1).end == end
+    roster.order(1, an_order("g2"))
+    assert roster.hear(FIRST, a_status(generation="g1"), 14.0) == RunWord(14.0, an_order("g2"))
+    assert roster.state(1).end is None
+
+
 def test_the_end_of_an_earlier_worker_says_nothing_about_the_new_one() -> None:
     roster = a_roster()
     roster.order(1, an_order("g1"))
