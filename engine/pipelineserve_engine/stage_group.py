@@ -235,7 +235,16 @@ class StageGroup:
         endpoints = self._site.endpoints()
         for stage_index, process in enumerate(self._processes):
             process.start(self._settings_of(stage_index, endpoints[stage_index]))
-        self._watchdog.start(time.monotonic())
+        self._note_running(time.monotonic())
+
+    def _note_running(self, now_s: float) -> None:
+        """Tell of each stage whether its process runs; one that waits for a host is no fault."""
+        absent = [index for index, process in enumerate(self._processes) if process.pid is None]
+        for stage_index in range(self._plan.num_stages):
+            if stage_index not in absent:
+                self._watchdog.start(stage_index, now_s)
+        if absent:
+            self._hosts.note_absent(absent, now_s)
 
     def _settings_of(self, stage_index: int, endpoints: StageEndpoints) -> WorkerSettings:
         plan = self._plan
@@ -262,6 +271,7 @@ class StageGroup:
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + _CHECK_PERIOD_S
+        self._note_running(now_s)
         has_ended = any(process.poll() is not None for process in self._processes)
         # Its last words say more than its exit status, and may have come since they were asked for.
         if has_ended and not self._site.reports.poll(_LAST_WORDS_TIMEOUT_MS):
@@ -274,6 +284,8 @@ class StageGroup:
     def _dump_stacks(self) -> None:
         """Let every stage write the stacks of its threads to stderr, as far as it still can."""
         for stage_index, process in enumerate(self._processes):
+            if process.pid is None:
+                continue  # there is no process that could
             # One after the other, since the stacks themselves do not say whose they are.
             logger.warning("stacks of stage %d, pid %s:", stage_index, process.pid)
             process.dump_stacks()

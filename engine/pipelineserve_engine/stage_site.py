@@ -55,6 +55,10 @@ class StageHosts(Protocol):
         """
         ...
 
+    def note_absent(self, stage_indexes: Sequence[int], now_s: float) -> None:
+        """No process of these stages is known yet; told again and again while they start."""
+        ...
+
     def close(self) -> None:
         """The stages have ended."""
         ...
@@ -72,6 +76,9 @@ class LocalHosts:
     def open_site(self) -> StageSite:
         """See `StageHosts.open_site`."""
         return LocalSite(self._plan.links, self._plan.num_stages)
+
+    def note_absent(self, stage_indexes: Sequence[int], now_s: float) -> None:
+        """Says nothing: this host starts them itself, at once."""
 
     def close(self) -> None:
         """Nothing outlives the sites."""
