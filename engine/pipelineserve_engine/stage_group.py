@@ -115,8 +115,14 @@ class StageGroup:
     def restart(self) -> None:
         """Kill what is left of the stages and start all anew; their ready reports follow."""
         self._end_all()
-        self._open()
-        self._spawn_all()
+        try:
+            self._open()
+            self._spawn_all()
+        except StagesFailedError:
+            raise
+        except (EngineUnavailableError, OSError, zmq.ZMQError) as error:
+            # What the system lacks now it may have again when the next restart is due.
+            raise StagesFailedError(f"the stages cannot be started: {error}") from error
 
     def send(self, command: StepCommand) -> None:
         """Hand a micro-batch to every stage; returns at once."""
@@ -234,7 +240,13 @@ class StageGroup:
     def _spawn_all(self) -> None:
         endpoints = self._site.endpoints()
         for stage_index, process in enumerate(self._processes):
-            process.start(self._settings_of(stage_index, endpoints[stage_index]))
+            try:
+                process.start(self._settings_of(stage_index, endpoints[stage_index]))
+            except OSError as error:
+                for stage in endpoints[stage_index + 1 :]:
+                    stage.links.close_ends()
+                text = f"stage {stage_index} has no process: {error}; free memory or raise limits"
+                raise StagesFailedError(text) from error
         self._note_running(time.monotonic())
 
     def _note_running(self, now_s: float) -> None:

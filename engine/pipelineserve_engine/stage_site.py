@@ -147,13 +147,27 @@ class LocalSite:
 
 
 def _shared_memory_links(ring: RingShape, num_stages: int) -> list[LinkSettings]:
-    links = [make_link(ring) for _ in range(num_stages - 1)]
+    links = _make_links(ring, num_stages - 1)
     befores: list[LinkEnd | None] = [None, *(receiver for _, receiver in links)]
     behinds: list[LinkEnd | None] = [*(sender for sender, _ in links), None]
     return [
         LinkSettings(TransportKind.SHARED_MEMORY, ring.place_tokens, before=before, behind=behind)
         for before, behind in zip(befores, behinds, strict=True)
     ]
+
+
+def _make_links(ring: RingShape, num_links: int) -> list[tuple[LinkEnd, LinkEnd]]:
+    """All of them, or an OSError and none."""
+    links: list[tuple[LinkEnd, LinkEnd]] = []
+    try:
+        while len(links) < num_links:
+            links.append(make_link(ring))
+    except OSError:
+        for sender, receiver in links:
+            sender.close()
+            receiver.close()
+        raise
+    return links
 
 
 def _commands(stage_index: int) -> str:

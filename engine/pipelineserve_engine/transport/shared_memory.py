@@ -6,11 +6,11 @@ gives the place back. So nothing is read that was not written whole, the end of 
 the other's wait, and the kernel frees the memory with the last of them, however they end.
 """
 
-import contextlib
 import mmap
 import os
 import socket
 import struct
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import torch
@@ -27,11 +27,19 @@ def make_link(ring: "RingShape") -> tuple[LinkEnd, LinkEnd]:
 
     Returns:
         The sender's end and the receiver's.
+
+    Raises:
+        OSError: there is no memory for it, or no descriptor; then nothing of it is left.
     """
-    memory = os.memfd_create("pserve-hidden-states")
-    os.ftruncate(memory, ring.num_bytes)
-    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return LinkEnd(memory, sender.detach()), LinkEnd(os.dup(memory), receiver.detach())
+    with ExitStack() as on_failure:
+        memory = os.memfd_create("pserve-hidden-states")
+        on_failure.callback(os.close, memory)
+        os.ftruncate(memory, ring.num_bytes)
+        memory_again = os.dup(memory)
+        on_failure.callback(os.close, memory_again)
+        sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        on_failure.pop_all()
+    return LinkEnd(memory, sender.detach()), LinkEnd(memory_again, receiver.detach())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class RingSender:
         """Send no more; what was sent can still be received. Waits for nothing."""
         # A close with places unread that were given back would reset the receiver's end, and what
         # it has still to read with it. After the shutdown no more can come, so the end is near.
-        with contextlib.suppress(OSError):  # the receiver is gone, or this was closed before
+        with suppress(OSError):  # the receiver is gone, or this was closed before
             self._channel.shutdown(socket.SHUT_RDWR)
             while self._channel.recv(1):
                 pass
