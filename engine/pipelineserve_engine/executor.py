@@ -30,6 +30,9 @@ class Executor(Protocol):
         """Start all stages anew, without waiting; a ready report of each follows.
 
         Everything in flight and all KV is lost.
+
+        Raises:
+            StagesFailedError: they could not be started this time.
         """
         ...
 

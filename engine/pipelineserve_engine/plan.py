@@ -112,12 +112,13 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
         raise InvalidInputError(
             "the engine's configuration", [Fault("max_context_tokens", f"{message}; lower it")]
         )
+    kind = choose_transport(settings.transport, is_one_host=not settings.stage_addresses)
     partition = _partition(settings, shape)
     num_slots = partition.num_stages + settings.extra_slots
     addresses = settings.stage_address_list
     stages_per_host = max(map(addresses.count, addresses), default=partition.num_stages)
     memory = _memory(settings, shape, machine, stages_per_host / partition.num_stages)
-    num_blocks, num_host_blocks = _pool_sizes(settings, memory, context)
+    num_blocks, num_host_blocks = _pool_sizes(settings, memory, context, kind)
     return PipelinePlan(
         model_folder=settings.model_folder,
         partition=partition,
@@ -129,7 +130,7 @@ def make_plan(settings: EngineSettings, shape: ModelShape, machine: Machine) -> 
         dtype=settings.dtype,
         threads_per_stage=settings.threads_per_stage
         or max(1, machine.num_cores // stages_per_host),
-        links=_links(settings, shape, memory.free_bytes, num_slots),
+        links=_links(settings, shape, kind, memory.free_bytes, num_slots),
         patience=Patience(stall_s=float(settings.stall_seconds)),
         other_hosts=_other_hosts(settings),
     )
@@ -174,12 +175,15 @@ def _other_hosts(settings: EngineSettings) -> OtherHosts | None:
 
 
 def _links(
-    settings: EngineSettings, shape: ModelShape, free_bytes: int, num_slots: int
+    settings: EngineSettings,
+    shape: ModelShape,
+    kind: TransportKind,
+    free_bytes: int,
+    num_slots: int,
 ) -> LinkPlan:
     dtype: torch.dtype = getattr(torch, settings.dtype)
     tokens = settings.max_chunk_tokens
     ring = RingShape(num_places(num_slots), tokens, shape.hidden_size, dtype)
-    kind = choose_transport(settings.transport, is_one_host=not settings.stage_addresses)
     num_bytes = ring.num_bytes * (settings.stages - 1)
     if kind is TransportKind.SHARED_MEMORY and num_bytes > free_bytes:
         message = (
@@ -261,25 +265,41 @@ def _kv_tokens(settings: EngineSettings, memory: _Memory, context_tokens: int) -
     return min(_KV_CONTEXTS * context_tokens, affordable)
 
 
-def _kv_swap_tokens(settings: EngineSettings, memory: _Memory, kv_tokens: int) -> int:
+def _kv_swap_tokens(
+    settings: EngineSettings, memory: _Memory, kv_tokens: int, num_reserved: int
+) -> int:
     """Tokens of the host pool: as asked, else as many as the pool's within a share of free memory.
 
     More than the pool's cannot be preempted at once, save for those preempted again and again.
     """
     if settings.kv_swap_tokens != AUTOMATIC:
         return settings.kv_swap_tokens
-    left = memory.tokens_in(1.0) - kv_tokens
+    left = memory.tokens_in(1.0) - num_reserved
     return max(0, min(kv_tokens, memory.tokens_in(_SWAP_MEMORY_RATIO), left))
 
 
-def _pool_sizes(settings: EngineSettings, memory: _Memory, context_tokens: int) -> tuple[int, int]:
-    """Blocks of the pool and of the host pool."""
+def _gpu_pool_fault(settings: EngineSettings) -> Fault | None:
+    if settings.kv_tokens:
+        return None
+    return Fault(
+        "kv_tokens",
+        "needed with transport nccl, since the memory of GPUs is not measured; give the tokens "
+        "that fit beside the weights on every GPU, got 0",
+    )
+
+
+def _pool_sizes(
+    settings: EngineSettings, memory: _Memory, context_tokens: int, kind: TransportKind
+) -> tuple[int, int]:
+    """Blocks of the pool and of the host pool; with GPUs only the latter is memory of the host."""
     kv_tokens = _kv_tokens(settings, memory, context_tokens)
-    swap_tokens = _kv_swap_tokens(settings, memory, kv_tokens)
-    faults = [
-        memory.fault("kv_tokens", max(kv_tokens, settings.block_tokens)),
-        memory.fault("kv_swap_tokens", swap_tokens, num_reserved=kv_tokens),
-    ]
+    if kind is TransportKind.NCCL:
+        num_reserved, pool_fault = 0, _gpu_pool_fault(settings)
+    else:
+        num_reserved = kv_tokens
+        pool_fault = memory.fault("kv_tokens", max(kv_tokens, settings.block_tokens))
+    swap_tokens = _kv_swap_tokens(settings, memory, kv_tokens, num_reserved)
+    faults = [pool_fault, memory.fault("kv_swap_tokens", swap_tokens, num_reserved)]
     # Only the first: where the pool does not fit, nothing is left for the host pool.
     if first := [fault for fault in faults if fault is not None][:1]:
         raise InvalidInputError("the engine's configuration", first)

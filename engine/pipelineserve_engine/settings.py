@@ -63,7 +63,10 @@ class EngineSettings:
     )
     block_tokens: int = field(default=16, metadata={"help": "tokens of one KV block"})
     kv_tokens: int = field(
-        default=0, metadata={"help": "tokens that the KV pool holds; 0 sizes it from free memory"}
+        default=0,
+        metadata={
+            "help": "tokens that the KV pool holds; 0 sizes it from free memory, not with nccl"
+        },
     )
     kv_swap_tokens: int = field(
         default=AUTOMATIC,

@@ -73,12 +73,12 @@ class StageGroup:
 
     def _open(self) -> None:
         """Sockets and state of one set of processes; nothing of an earlier one can reach them."""
+        self._ready_stages: set[int] = set()
         self._site = self._hosts.open_site()
         self._poller = zmq.Poller()
         self._poller.register(self._site.reports, zmq.POLLIN)
         self._poller.register(self._waker.descriptor, zmq.POLLIN)
         self._watchdog = Watchdog(self._plan.num_stages, self._plan.patience)
-        self._num_ready = 0
         self._next_check_s = 0.0
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class StageGroup:
             on_ready: called with each stage's report as it comes.
         """
         self._spawn_all()
-        while self._num_ready < self._plan.num_stages:
+        while not self._is_complete:
             for report in self.receive(_CHECK_PERIOD_S):
                 match report:
                     case ReadyReport():
@@ -115,8 +115,14 @@ class StageGroup:
     def restart(self) -> None:
         """Kill what is left of the stages and start all anew; their ready reports follow."""
         self._end_all()
-        self._open()
-        self._spawn_all()
+        try:
+            self._open()
+            self._spawn_all()
+        except StagesFailedError:
+            raise
+        except (EngineUnavailableError, OSError, zmq.ZMQError) as error:
+            # What the system lacks now it may have again when the next restart is due.
+            raise StagesFailedError(f"the stages cannot be started: {error}") from error
 
     def send(self, command: StepCommand) -> None:
         """Hand a micro-batch to every stage; returns at once."""
@@ -164,8 +170,7 @@ class StageGroup:
                 case HeartbeatReport():
                     continue
                 case ReadyReport():
-                    self._num_ready += 1
-                    self._watchdog.ready(report.stage_index)
+                    self._note_ready(report.stage_index)
                 case StepReport():
                     self._watchdog.end_step(report.stage_index, report.sequence, now_s)
                     report = self._in_own_time(report, now_s)
@@ -173,6 +178,18 @@ class StageGroup:
                     pass
             reports.append(report)
         return reports
+
+    def _note_ready(self, stage_index: int) -> None:
+        if stage_index in self._ready_stages:
+            text = "was started a second time; the keys and values of the first are gone"
+            raise StagesFailedError(f"stage {stage_index} {text}")
+        self._ready_stages.add(stage_index)
+        self._watchdog.ready(stage_index)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Every stage has loaded its weights."""
+        return len(self._ready_stages) == self._plan.num_stages
 
     def _in_own_time(self, report: StepReport, now_s: float) -> StepReport:
         """The step's times by this host's clock; no step ended after its report came."""
@@ -196,8 +213,7 @@ class StageGroup:
         self._is_closed = True
         try:
             # Loading stages read no commands, and one that lost a neighbour may hang in its link.
-            is_complete = self._num_ready == self._plan.num_stages
-            if is_complete and all(process.poll() is None for process in self._processes):
+            if self._is_complete and all(process.poll() is None for process in self._processes):
                 self._ask_to_stop()
                 self._wait_ended(_STOP_TIMEOUT_S)
         finally:
@@ -224,8 +240,23 @@ class StageGroup:
     def _spawn_all(self) -> None:
         endpoints = self._site.endpoints()
         for stage_index, process in enumerate(self._processes):
-            process.start(self._settings_of(stage_index, endpoints[stage_index]))
-        self._watchdog.start(time.monotonic())
+            try:
+                process.start(self._settings_of(stage_index, endpoints[stage_index]))
+            except OSError as error:
+                for stage in endpoints[stage_index + 1 :]:
+                    stage.links.close_ends()
+                text = f"stage {stage_index} has no process: {error}; free memory or raise limits"
+                raise StagesFailedError(text) from error
+        self._note_running(time.monotonic())
+
+    def _note_running(self, now_s: float) -> None:
+        """Tell of each stage whether its process runs; one that waits for a host is no fault."""
+        absent = [index for index, process in enumerate(self._processes) if process.pid is None]
+        for stage_index in range(self._plan.num_stages):
+            if stage_index not in absent:
+                self._watchdog.start(stage_index, now_s)
+        if absent:
+            self._hosts.note_absent(absent, now_s)
 
     def _settings_of(self, stage_index: int, endpoints: StageEndpoints) -> WorkerSettings:
         plan = self._plan
@@ -252,6 +283,7 @@ class StageGroup:
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + _CHECK_PERIOD_S
+        self._note_running(now_s)
         has_ended = any(process.poll() is not None for process in self._processes)
         # Its last words say more than its exit status, and may have come since they were asked for.
         if has_ended and not self._site.reports.poll(_LAST_WORDS_TIMEOUT_MS):
@@ -264,6 +296,8 @@ class StageGroup:
     def _dump_stacks(self) -> None:
         """Let every stage write the stacks of its threads to stderr, as far as it still can."""
         for stage_index, process in enumerate(self._processes):
+            if process.pid is None:
+                continue  # there is no process that could
             # One after the other, since the stacks themselves do not say whose they are.
             logger.warning("stacks of stage %d, pid %s:", stage_index, process.pid)
             process.dump_stacks()

@@ -10,7 +10,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,8 +18,8 @@ from types import FrameType
 import msgspec
 import zmq
 
-from pipelineserve.errors import PipelineServeError
-from pipelineserve_engine.remote.addresses import parse_host_port, tcp_address
+from pipelineserve.errors import EngineUnavailableError, PipelineServeError
+from pipelineserve_engine.remote.addresses import parse_host_port, resolve, tcp_address
 from pipelineserve_engine.remote.keys import GroupKey, read_group_key, secure_client
 from pipelineserve_engine.remote.messages import (
     MAX_CONTROL_BYTES,
@@ -31,7 +31,7 @@ from pipelineserve_engine.remote.messages import (
     RunWord,
     StacksWord,
 )
-from pipelineserve_engine.stage_process import LocalProcess
+from pipelineserve_engine.stage_process import LocalProcess, StageProcess
 from pipelineserve_engine.worker_settings import WorkerSettings
 
 _STATUS_PERIOD_S = 0.5
@@ -39,6 +39,9 @@ _CHECK_PERIOD_S = 0.1
 _MAX_REFUSED_PERIOD_S = 5.0
 # Longer than the leader's own patience: by then it has given up on this stage, or is gone.
 _LEADER_PATIENCE_S = 10.0
+# To make a new connection and have an answer, after this host itself stood still.
+_LAST_ANSWER_S = 3.0
+_UNANSWERED_S = 10.0
 _RECONNECT_MS = 200
 _MAX_RECONNECT_MS = 5000
 _CONNECTION_HEARTBEAT_MS = 1000
@@ -76,18 +79,32 @@ class StageHost:
         settings: of this process.
         key: of the group.
         context: for the connection.
+        worker: started and ended here.
+        clock: seconds, monotonic.
+
+    Raises:
+        InvalidInputError: the leader is not given as HOST:PORT.
     """
 
     def __init__(
-        self, settings: StageHostSettings, key: GroupKey, context: zmq.Context[zmq.Socket[bytes]]
+        self,
+        settings: StageHostSettings,
+        key: GroupKey,
+        context: zmq.Context[zmq.Socket[bytes]],
+        worker: StageProcess,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._leader = parse_host_port(settings.leader)
         self._instance_id = secrets.token_hex(8)
-        self._worker = LocalProcess()
+        self._worker = worker
+        self._clock = clock
         self._generation = ""
         self._exit_code: int | None = None
         self._word_at_s: float | None = None
         self._echo_s: float | None = None
+        self._asked_at_s: float | None = None
+        self._unanswered_since_s: float | None = clock()
         self._next_status_s = 0.0
         self._refused_period_s = _STATUS_PERIOD_S
         self._is_ending = False
@@ -95,23 +112,28 @@ class StageHost:
         self._is_refused = False
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[LeaderWord] = msgspec.msgpack.Decoder(LeaderWord)
-        self._socket = self._connect(key, context)
+        self._is_connected = False
+        self._socket = _open_socket(key, context)
 
-    def run(self) -> int:
-        """Serve the leader until asked to end; 1 when it refuses this stage host for good."""
+    def run(self) -> None:
+        """Serve the leader until asked to end.
+
+        Raises:
+            EngineUnavailableError: the leader refuses this stage host for good, or is of another
+                version.
+        """
         try:
             while not (self._is_hurried or (self._is_ending and not self._has_worker)):
-                self._say_status()
-                if self._socket.poll(round(_CHECK_PERIOD_S * 1000)):
-                    word = self._decoder.decode(self._socket.recv())
-                    if isinstance(word, RefusedWord) and word.is_final:
-                        sys.stderr.write(f"error: refused by the leader: {word.reason}\n")
-                        return 1
-                    self._obey(word)
-                self._look()
+                self.turn()
         finally:
             self._end_worker()
-        return 0
+
+    def turn(self) -> None:
+        """Say how things stand, wait a moment for the leader's word, look; raises as `run` does."""
+        self._say_status()
+        if self._socket.poll(round(_CHECK_PERIOD_S * 1000)):
+            self._obey(self._decoded(self._socket.recv()))
+        self._look()
 
     def ask_to_end(self, number: int, frame: FrameType | None) -> None:
         """A signal: end when the worker has, whose end is the leader's to decide; again: now."""
@@ -123,26 +145,33 @@ class StageHost:
     def _has_worker(self) -> bool:
         return self._generation != "" and self._exit_code is None
 
-    def _connect(self, key: GroupKey, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-        host, port = parse_host_port(self._settings.leader)
-        socket = context.socket(zmq.DEALER)
-        secure_client(socket, key)
-        socket.ipv6 = ":" in host
-        socket.maxmsgsize = MAX_CONTROL_BYTES
-        socket.immediate = True  # statuses that nobody hears are not kept
-        socket.sndhwm = _QUEUED_STATUSES
-        socket.reconnect_ivl = _RECONNECT_MS
-        socket.reconnect_ivl_max = _MAX_RECONNECT_MS
-        socket.heartbeat_ivl = _CONNECTION_HEARTBEAT_MS
-        socket.heartbeat_timeout = _CONNECTION_TIMEOUT_MS
-        socket.linger = 0
-        socket.connect(tcp_address(host, port))
-        return socket
+    def _connect(self) -> None:
+        """Dial the leader as soon as its name is known; a name may be given to it late."""
+        host, port = self._leader
+        try:
+            self._socket.ipv6 = ":" in resolve(host)
+        except EngineUnavailableError:
+            return  # tried again with the next status, and told with the warning of no answer
+        # By name: ZeroMQ resolves it at every attempt, and the next leader may be elsewhere.
+        self._socket.connect(tcp_address(host, port))
+        self._is_connected = True
+
+    def _decoded(self, message: bytes) -> LeaderWord:
+        try:
+            return self._decoder.decode(message)
+        except msgspec.MsgspecError as error:
+            # Its sender has the key, so this is another version of this program.
+            raise EngineUnavailableError(
+                f"the leader at {self._settings.leader} says what this stage host does not know "
+                f"({error}): they differ in version; install the same version on both hosts"
+            ) from error
 
     def _say_status(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s < self._next_status_s:
             return
+        if not self._is_connected:
+            self._connect()
         self._next_status_s = now_s + self._refused_period_s
         status = MemberStatus(
             stage_index=self._settings.stage_index,
@@ -163,7 +192,8 @@ class StageHost:
 
     def _obey(self, word: LeaderWord) -> None:
         is_first = self._word_at_s is None
-        self._word_at_s = time.monotonic()
+        self._word_at_s = self._clock()
+        self._asked_at_s = self._unanswered_since_s = None
         self._echo_s = word.clock_s
         if not isinstance(word, RefusedWord):
             if is_first or self._is_refused:
@@ -179,6 +209,8 @@ class StageHost:
                 self._end_worker()
             case StacksWord():
                 self._worker.dump_stacks()
+            case RefusedWord(is_final=True):
+                raise EngineUnavailableError(f"refused by the leader: {word.reason}")
             case RefusedWord():
                 self._wait_refused(word.reason)
 
@@ -205,7 +237,7 @@ class StageHost:
             logger.warning("refused by the leader, asking again: %s", reason)
         self._is_refused = True
         self._refused_period_s = min(_MAX_REFUSED_PERIOD_S, 2 * self._refused_period_s)
-        self._next_status_s = time.monotonic() + self._refused_period_s
+        self._next_status_s = self._clock() + self._refused_period_s
 
     def _look(self) -> None:
         """Notice the end of the worker, and of the leader."""
@@ -213,18 +245,53 @@ class StageHost:
             self._exit_code = end.code
             logger.warning("stage %d %s", self._settings.stage_index, end.text)
             self._next_status_s = 0.0
+        now_s = self._clock()
         if self._word_at_s is not None:
-            silent_s = time.monotonic() - self._word_at_s
+            silent_s = now_s - self._word_at_s
             if silent_s > max(_LEADER_PATIENCE_S, 2 * self._refused_period_s):
-                self._end_worker()
-                logger.warning("the leader was silent for %.1f s; waiting for it", silent_s)
-                self._word_at_s = self._echo_s = None
+                self._note_silence(silent_s, now_s)
+        since_s = self._unanswered_since_s
+        if since_s is not None and now_s - since_s > _UNANSWERED_S:
+            self._warn_unanswered()
+
+    def _note_silence(self, silent_s: float, now_s: float) -> None:
+        """Ask once more before the worker is ended: perhaps it was this host that stood still."""
+        if self._asked_at_s is None:
+            self._asked_at_s = now_s
+            self._next_status_s = 0.0
+        elif now_s - self._asked_at_s > _LAST_ANSWER_S:
+            self._end_worker()
+            logger.warning("the leader was silent for %.1f s; waiting for it", silent_s)
+            self._word_at_s = self._echo_s = self._asked_at_s = None
+
+    def _warn_unanswered(self) -> None:
+        self._unanswered_since_s = None
+        logger.warning(
+            "no answer from the leader at %s; trying on; check that it runs with this "
+            "--leader-address and --leader-port, that this host can reach it there, and that %s "
+            "holds the same secret as its --group-key-file",
+            *(self._settings.leader, self._settings.group_key_file),
+        )
 
     def _end_worker(self) -> None:
         self._worker.kill()
         self._worker.reap()
         self._generation = ""
         self._exit_code = None
+
+
+def _open_socket(key: GroupKey, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.DEALER)
+    secure_client(socket, key)
+    socket.maxmsgsize = MAX_CONTROL_BYTES
+    socket.immediate = True  # statuses that nobody hears are not kept
+    socket.sndhwm = _QUEUED_STATUSES
+    socket.reconnect_ivl = _RECONNECT_MS
+    socket.reconnect_ivl_max = _MAX_RECONNECT_MS
+    socket.heartbeat_ivl = _CONNECTION_HEARTBEAT_MS
+    socket.heartbeat_timeout = _CONNECTION_TIMEOUT_MS
+    socket.linger = 0
+    return socket
 
 
 def parse_flags(arguments: Sequence[str]) -> StageHostSettings:
@@ -263,15 +330,17 @@ def main(arguments: Sequence[str]) -> int:
     settings = parse_flags(arguments)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        host = StageHost(settings, read_group_key(settings.group_key_file), context)
+        key = read_group_key(settings.group_key_file)
+        host = StageHost(settings, key, context, LocalProcess())
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, host.ask_to_end)
-        return host.run()
+        host.run()
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     finally:
         context.destroy(linger=0)
+    return 0
 
 
 if __name__ == "__main__":

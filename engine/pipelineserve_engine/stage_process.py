@@ -34,8 +34,15 @@ def end_of(code: int) -> ProcessEnd:
     if code >= 0:
         return ProcessEnd(f"ended with exit status {code}", is_cause=False, code=code)
     hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
-    name = signal.Signals(-code).name
-    return ProcessEnd(f"ended with signal {-code} ({name}{hint})", is_cause=True, code=code)
+    text = f"ended with signal {-code} ({_signal_name(-code)}{hint})"
+    return ProcessEnd(text, is_cause=True, code=code)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have none, and a stage host may report any number
+        return "no name"
 
 
 class StageProcess(Protocol):
@@ -52,7 +59,13 @@ class StageProcess(Protocol):
         ...
 
     def start(self, settings: WorkerSettings) -> None:
-        """Start it, or have it started; returns at once. An earlier one was killed before."""
+        """Start it, or have it started; returns at once. An earlier one was killed before.
+
+        Takes over the ends of links in the settings.
+
+        Raises:
+            OSError: the system gives no process.
+        """
         ...
 
     def poll(self) -> ProcessEnd | None:
@@ -98,8 +111,9 @@ class LocalProcess:
         return 0.0
 
     def start(self, settings: WorkerSettings) -> None:
-        """See `StageProcess.start`; takes over the ends of links in the settings."""
-        ends = settings.endpoints.links.ends
+        """See `StageProcess.start`."""
+        links = settings.endpoints.links
+        self._child = None  # where the next one cannot be started, there is none
         command = [sys.executable, "-m", self._worker_module]
         try:
             # In a group of its own, where a terminal's Ctrl-C does not reach it: the server decides
@@ -107,11 +121,10 @@ class LocalProcess:
             self._child = subprocess.Popen(
                 [*command, msgspec.json.encode(settings).decode()],
                 process_group=0,
-                pass_fds=[number for end in ends for number in end.descriptors],
+                pass_fds=[number for end in links.ends for number in end.descriptors],
             )
         finally:
-            for end in ends:
-                end.close()
+            links.close_ends()
 
     def poll(self) -> ProcessEnd | None:
         """See `StageProcess.poll`."""

@@ -55,6 +55,10 @@ class StageHosts(Protocol):
         """
         ...
 
+    def note_absent(self, stage_indexes: Sequence[int], now_s: float) -> None:
+        """No process of these stages is known yet; told again and again while they start."""
+        ...
+
     def close(self) -> None:
         """The stages have ended."""
         ...
@@ -72,6 +76,9 @@ class LocalHosts:
     def open_site(self) -> StageSite:
         """See `StageHosts.open_site`."""
         return LocalSite(self._plan.links, self._plan.num_stages)
+
+    def note_absent(self, stage_indexes: Sequence[int], now_s: float) -> None:
+        """Says nothing: this host starts them itself, at once."""
 
     def close(self) -> None:
         """Nothing outlives the sites."""
@@ -140,13 +147,27 @@ class LocalSite:
 
 
 def _shared_memory_links(ring: RingShape, num_stages: int) -> list[LinkSettings]:
-    links = [make_link(ring) for _ in range(num_stages - 1)]
+    links = _make_links(ring, num_stages - 1)
     befores: list[LinkEnd | None] = [None, *(receiver for _, receiver in links)]
     behinds: list[LinkEnd | None] = [*(sender for sender, _ in links), None]
     return [
         LinkSettings(TransportKind.SHARED_MEMORY, ring.place_tokens, before=before, behind=behind)
         for before, behind in zip(befores, behinds, strict=True)
     ]
+
+
+def _make_links(ring: RingShape, num_links: int) -> list[tuple[LinkEnd, LinkEnd]]:
+    """All of them, or an OSError and none."""
+    links: list[tuple[LinkEnd, LinkEnd]] = []
+    try:
+        while len(links) < num_links:
+            links.append(make_link(ring))
+    except OSError:
+        for sender, receiver in links:
+            sender.close()
+            receiver.close()
+        raise
+    return links
 
 
 def _commands(stage_index: int) -> str:

@@ -18,8 +18,8 @@ class Patience:
         loading_silence_s: the same for one that still loads: its libraries may keep the interpreter
             to themselves for seconds.
         stall_s: work without any step ending for this long is a stall; above the longest step.
-        start_s: a stage that is not heard for the first time within this has failed to start; it
-            is heard before it loads anything heavy.
+        start_s: a stage whose process runs and that is not heard for the first time within this
+            has failed to start; it is heard before it loads anything heavy.
     """
 
     silence_s: float = 5.0
@@ -36,13 +36,14 @@ class Watchdog:
         self._heard_at_s: list[float | None] = [None] * num_stages
         self._is_ready = [False] * num_stages
         self._ended_sequences: list[int | None] = [None] * num_stages
-        self._started_at_s: float | None = None
+        self._started_at_s: list[float | None] = [None] * num_stages
         self._num_in_flight = 0
         self._progress_at_s = 0.0
 
-    def start(self, now_s: float) -> None:
-        """All stages were started."""
-        self._started_at_s = now_s
+    def start(self, stage_index: int, now_s: float) -> None:
+        """The stage's process is known to run; only the first time that this is told counts."""
+        if self._started_at_s[stage_index] is None:
+            self._started_at_s[stage_index] = now_s
 
     def hear(self, stage_index: int, now_s: float) -> None:
         """A message of this stage was received."""
@@ -69,7 +70,7 @@ class Watchdog:
         for stage_index, heard_at_s in enumerate(self._heard_at_s):
             if heard_at_s is not None and now_s - heard_at_s > self._silence_s(stage_index):
                 return f"stage {stage_index} was silent for {now_s - heard_at_s:.1f} s"
-            if heard_at_s is None and self._is_start_overdue(now_s):
+            if heard_at_s is None and self._is_start_overdue(stage_index, now_s):
                 return f"stage {stage_index} gave no sign of life since it was started"
         waited_s = now_s - self._progress_at_s
         if self._num_in_flight > 0 and waited_s > self._patience.stall_s:
@@ -90,8 +91,8 @@ class Watchdog:
         patience = self._patience
         return patience.silence_s if self._is_ready[stage_index] else patience.loading_silence_s
 
-    def _is_start_overdue(self, now_s: float) -> bool:
-        started_at_s = self._started_at_s
+    def _is_start_overdue(self, stage_index: int, now_s: float) -> bool:
+        started_at_s = self._started_at_s[stage_index]
         return started_at_s is not None and now_s - started_at_s > self._patience.start_s
 
 

@@ -47,7 +47,8 @@ def _end_as_orphan(shared_folder: str | None) -> NoReturn:
 
 def main() -> int:
     """Run the worker of the settings in the first argument; 0 after an orderly end."""
-    # Ctrl-C reaches the whole process group; the server decides when its stages end.
+    # The server decides when its stages end, so a signal to all processes of a container or a user
+    # must not. A terminal's Ctrl-C does not come here: a stage has a process group of its own.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 import zmq
 
+from pipelineserve.errors import EngineUnavailableError
 from pipelineserve_engine.plan import OtherHosts
 from pipelineserve_engine.remote.addresses import bind_tcp, resolve
 from pipelineserve_engine.remote.gate import KeyGate
@@ -63,6 +64,7 @@ class Control:
         self._waker = Waker()
         self._news = threading.Condition()
         self._is_closing = False
+        self._fault: str | None = None
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(MemberStatus)
         self._thread = threading.Thread(target=self._run, name="stage-hosts", daemon=True)
@@ -77,11 +79,17 @@ class Control:
         self._request(lambda: self._dump_stacks(stage_index))
 
     def state(self, stage_index: int) -> StageState:
-        """What is known of the worker that was ordered last."""
+        """What is known of the worker that was ordered last.
+
+        Raises:
+            EngineUnavailableError: nobody listens to the stage hosts any more, by a fault here.
+        """
+        if self._fault is not None:
+            raise EngineUnavailableError(self._fault)
         return self._states[stage_index]
 
     def wait(self, is_reached: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until a state is as wanted, up to `timeout_s`."""
+        """Wait until a state is as wanted, up to `timeout_s`; raises as `state` does."""
         with self._news:
             self._news.wait_for(is_reached, timeout_s)
 
@@ -104,6 +112,16 @@ class Control:
     # In the thread
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            # Its callers would read the last states for ever, as if all were well.
+            logger.exception("the thread that serves the stage hosts has failed")
+            self._fault = f"stage hosts are served no longer: {type(error).__name__}: {error}"
+            with self._news:
+                self._news.notify_all()
+
+    def _serve(self) -> None:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._waker.descriptor, zmq.POLLIN)
@@ -139,9 +157,9 @@ class Control:
     def _order(self, stage_index: int, settings: WorkerSettings | None) -> None:
         self._roster.order(stage_index, settings)
         connection = self._roster.connection(stage_index)
-        for known, word in self._roster.words(time.monotonic()):
-            if known == connection:
-                self._send(known, word)
+        word = self._roster.word(stage_index, time.monotonic())
+        if connection is not None and word is not None:
+            self._send(connection, word)
 
     def _dump_stacks(self, stage_index: int) -> None:
         connection = self._roster.connection(stage_index)

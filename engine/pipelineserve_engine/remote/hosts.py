@@ -1,5 +1,6 @@
 """Stages that stage hosts run: the other way, beside children of the server, to have processes."""
 
+import logging
 import secrets
 from collections.abc import Sequence
 
@@ -16,6 +17,12 @@ from pipelineserve_engine.transport.link_settings import LinkSettings, Transport
 from pipelineserve_engine.transport.rendezvous import TcpRendezvous
 from pipelineserve_engine.worker_settings import StageEndpoints, WorkerSettings
 
+# A stage host that is there starts its worker sooner.
+_FIRST_NOTE_S = 2.0
+_NOTE_PERIOD_S = 30.0
+
+logger = logging.getLogger(__name__)
+
 
 class RemoteProcess:
     """The worker of one stage, under the stage host that has joined for it."""
@@ -24,6 +31,7 @@ class RemoteProcess:
         self._control = control
         self._stage_index = stage_index
         self._generation = ""
+        self._is_killed = False
 
     @property
     def pid(self) -> int | None:
@@ -39,6 +47,7 @@ class RemoteProcess:
     def start(self, settings: WorkerSettings) -> None:
         """Have it started as soon as its stage host is there."""
         self._generation = settings.endpoints.generation
+        self._is_killed = False
         self._control.order(self._stage_index, settings)
 
     def poll(self) -> ProcessEnd | None:
@@ -48,14 +57,15 @@ class RemoteProcess:
 
     def kill(self) -> None:
         """See `StageProcess.kill`."""
+        self._is_killed = True
         self._control.order(self._stage_index, None)
 
     def reap(self) -> None:
         """Waits for nothing: its stage host ends it before it starts another one."""
 
     def wait(self, timeout_s: float) -> None:
-        """See `StageProcess.wait`."""
-        self._control.wait(lambda: self.poll() is not None, timeout_s)
+        """See `StageProcess.wait`; what was killed is not heard of again."""
+        self._control.wait(lambda: self._is_killed or self.poll() is not None, timeout_s)
 
     def dump_stacks(self) -> None:
         """See `StageProcess.dump_stacks`."""
@@ -77,12 +87,31 @@ class RemoteHosts:
         self.processes: Sequence[StageProcess] = [
             RemoteProcess(self._control, index) for index in range(plan.num_stages)
         ]
+        self._next_note_s: float | None = None
 
     def open_site(self) -> StageSite:
         """See `StageHosts.open_site`."""
         generation = secrets.token_hex(8)
+        self._next_note_s = None
         self._control.gate.allow(generation)
         return RemoteSite(self._control, self._hosts, self._kind, self._key, generation)
+
+    def note_absent(self, stage_indexes: Sequence[int], now_s: float) -> None:
+        """Say which stage hosts are awaited and what to check; soon, then every 30 s."""
+        if self._next_note_s is None:
+            self._next_note_s = now_s + _FIRST_NOTE_S
+        if now_s < self._next_note_s:
+            return
+        self._next_note_s = now_s + _NOTE_PERIOD_S
+        hosts = self._hosts
+        leader = f"{hosts.leader_address}:{hosts.leader_port}"
+        for index in stage_indexes:
+            logger.warning(
+                "stage %d waits for its stage host at %s; check that one runs there with "
+                "--stage-index=%d, --leader=%s, --group-epoch=%d and the same group key, and that "
+                "it can reach the leader",
+                *(index, hosts.stage_addresses[index], index, leader, hosts.group_epoch),
+            )
 
     def close(self) -> None:
         """Let the stage hosts go."""

@@ -50,6 +50,7 @@ class _Seat:
     order: WorkerSettings | None = None
     member: _Member | None = None
     given_to: str | None = None
+    run_by: str | None = None
     pid: int | None = None
     end: ProcessEnd | None = None
 
@@ -93,19 +94,19 @@ class Roster:
                 received_s=now_s,
             )
         if seat.order is not None and status.generation == seat.generation:
-            seat.given_to = status.instance_id
+            seat.given_to = seat.run_by = status.instance_id
             seat.pid = status.pid
             if status.exit_code is not None and seat.end is None:
                 seat.end = end_of(status.exit_code)
+        elif seat.run_by == status.instance_id and seat.end is None:
+            # Another one of the same generation would have none of the keys and values of this one.
+            seat.end = ProcessEnd("was ended by its stage host", is_cause=True)
         return self._word(seat, status.generation, now_s)
 
-    def words(self, now_s: float) -> list[tuple[bytes, LeaderWord]]:
-        """What every member is to do, whatever it does now."""
-        return [
-            (seat.member.connection, self._word(seat, None, now_s))
-            for seat in self._seats
-            if seat.member is not None
-        ]
+    def word(self, stage_index: int, now_s: float) -> LeaderWord | None:
+        """What the stage's host is to do, whatever it does now; None where there is none."""
+        seat = self._seats[stage_index]
+        return None if seat.member is None else self._word(seat, None, now_s)
 
     def connection(self, stage_index: int) -> bytes | None:
         """Where to reach the stage's host."""

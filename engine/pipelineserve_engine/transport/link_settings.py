@@ -59,3 +59,8 @@ class LinkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def ends(self) -> tuple[LinkEnd, ...]:
         """Those that the stage's process inherits."""
         return tuple(end for end in (self.before, self.behind) if end is not None)
+
+    def close_ends(self) -> None:
+        """The stage's process has its own copies, or will never start."""
+        for end in self.ends:
+            end.close()

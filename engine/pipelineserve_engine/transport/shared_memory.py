@@ -10,6 +10,7 @@ import mmap
 import os
 import socket
 import struct
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import torch
@@ -26,11 +27,19 @@ def make_link(ring: "RingShape") -> tuple[LinkEnd, LinkEnd]:
 
     Returns:
         The sender's end and the receiver's.
+
+    Raises:
+        OSError: there is no memory for it, or no descriptor; then nothing of it is left.
     """
-    memory = os.memfd_create("pserve-hidden-states")
-    os.ftruncate(memory, ring.num_bytes)
-    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return LinkEnd(memory, sender.detach()), LinkEnd(os.dup(memory), receiver.detach())
+    with ExitStack() as on_failure:
+        memory = os.memfd_create("pserve-hidden-states")
+        on_failure.callback(os.close, memory)
+        os.ftruncate(memory, ring.num_bytes)
+        memory_again = os.dup(memory)
+        on_failure.callback(os.close, memory_again)
+        sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        on_failure.pop_all()
+    return LinkEnd(memory, sender.detach()), LinkEnd(memory_again, receiver.detach())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,13 @@ class RingSender:
             raise EngineUnavailableError(f"the stage behind is gone: {error.strerror}") from error
 
     def close(self) -> None:
-        """Send no more; what was sent can still be received."""
+        """Send no more; what was sent can still be received. Waits for nothing."""
+        # A close with places unread that were given back would reset the receiver's end, and what
+        # it has still to read with it. After the shutdown no more can come, so the end is near.
+        with suppress(OSError):  # the receiver is gone, or this was closed before
+            self._channel.shutdown(socket.SHUT_RDWR)
+            while self._channel.recv(1):
+                pass
         self._channel.close()
 
     def _take_back(self, flags: int) -> None:
@@ -170,7 +185,7 @@ class RingReceiver:
         """The place that was read first may be written again."""
         try:
             self._channel.send(_GIVEN_BACK)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return  # nobody will write it; the next read says so, if there is one
 
     def close(self) -> None:

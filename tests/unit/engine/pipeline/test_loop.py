@@ -434,6 +434,30 @@ async def test_requests_may_come_and_go_while_the_stages_start_anew() -> None:
     assert run.engine.core.cancelled == ["a"]
 
 
+async def test_a_restart_that_fails_costs_one_more_and_the_request_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(budget=TWO_RESTARTS) as run:
+        failures = iter([StagesFailedError("stage 0 has no process")])
+        restart = run.executor.restart
+
+        def restart_at_second() -> None:
+            if (failure := next(failures, None)) is not None:
+                raise failure
+            restart()
+
+        monkeypatch.setattr(run.executor, "restart", restart_at_second)
+        task = asyncio.create_task(collect(run.loop, a_request(max_output_tokens=1)))
+        await run.next_command()
+        run.executor.fail(RECOVERABLE)
+        await asyncio.to_thread(run.executor.wait_restarted, 1)
+        run.executor.report(*READY)
+        run.executor.answer(await run.next_command())
+        assert [event.token_id for event in await task] == [1]
+    assert run.engine.metric(metrics.RECOVERIES) == 2
+    assert run.failures == []
+
+
 async def test_when_the_budget_is_spent_everybody_is_told_why() -> None:
     async with running(budget=TWO_RESTARTS) as run:
         task = asyncio.create_task(collect(run.loop, a_request()))

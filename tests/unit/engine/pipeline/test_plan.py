@@ -1,6 +1,7 @@
 """What follows from settings, model and machine, before anything starts."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -268,11 +269,36 @@ def test_nccl_without_a_gpu_is_refused_with_advice(monkeypatch: pytest.MonkeyPat
         a_plan(transport="nccl")
 
 
-def test_nccl_gives_every_stage_a_gpu_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_nccl_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    here = a_plan(stages=3, transport="nccl")
-    apart = a_plan(stages=4, transport="nccl", stage_addresses="a,b,a,b")
+
+
+def test_a_pool_on_gpus_must_be_given_and_is_not_measured_against_the_hosts_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_nccl_be_there(monkeypatch)
+    with pytest.raises(InvalidInputError, match="kv_tokens: needed with transport nccl, since"):
+        a_plan(transport="nccl")
+    plan = a_plan(transport="nccl", kv_tokens=16_000, free_bytes=8 * 800 * BYTES_PER_TOKEN)
+    assert (plan.num_blocks, plan.num_host_blocks) == (1000, 800 // 16)
+
+
+def test_the_host_pool_beside_gpus_may_take_all_of_the_hosts_memory_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_nccl_be_there(monkeypatch)
+    free = 1600 * BYTES_PER_TOKEN
+    given: dict[str, Any] = {"transport": "nccl", "kv_tokens": 16_000, "free_bytes": free}
+    assert a_plan(**given, kv_swap_tokens=1600).num_host_blocks == 100
+    with pytest.raises(InvalidInputError, match="kv_swap_tokens: 1601 tokens take"):
+        a_plan(**given, kv_swap_tokens=1601)
+
+
+def test_nccl_gives_every_stage_a_gpu_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_nccl_be_there(monkeypatch)
+    here = a_plan(stages=3, transport="nccl", kv_tokens=1600)
+    apart = a_plan(stages=4, transport="nccl", kv_tokens=1600, stage_addresses="a,b,a,b")
     assert [here.device_of(index) for index in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
     assert [apart.device_of(index) for index in range(4)] == [
         *("cuda:0", "cuda:0", "cuda:1", "cuda:1")

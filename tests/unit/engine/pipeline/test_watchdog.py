@@ -38,13 +38,27 @@ def test_a_stage_that_was_heard_and_falls_silent_is_named(watchdog: Watchdog) ->
 
 
 def test_a_stage_that_was_never_heard_is_still_starting_for_a_while(watchdog: Watchdog) -> None:
-    watchdog.start(100.0)
+    watchdog.start(0, 100.0)
+    watchdog.start(1, 100.0)
+    watchdog.start(1, 150.0)  # only the first counts
     watchdog.hear(0, 190.0)
     assert watchdog.fault(190.0) is None
     watchdog.hear(0, 191.0)
     assert watchdog.fault(191.0) == "stage 1 gave no sign of life since it was started"
     watchdog.hear(1, 192.0)
     assert watchdog.fault(192.0) is None
+
+
+def test_a_stage_whose_process_does_not_run_yet_is_no_fault() -> None:
+    watchdog = a_watchdog()
+    watchdog.start(0, 100.0)
+    watchdog.hear(0, 1000.0)
+    assert watchdog.fault(1000.0) is None
+    watchdog.start(1, 1000.0)
+    watchdog.hear(0, 1090.0)
+    assert watchdog.fault(1090.0) is None
+    watchdog.hear(0, 1091.0)
+    assert watchdog.fault(1091.0) == "stage 1 gave no sign of life since it was started"
 
 
 def test_heartbeats_alone_do_not_hide_a_stall(watchdog: Watchdog) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipelineserve.errors import EngineUnavailableError
 from pipelineserve_engine.plan import OtherHosts
 from pipelineserve_engine.remote.addresses import tcp_address
 from pipelineserve_engine.remote.control import Control
+from pipelineserve_engine.remote.hosts import RemoteProcess
 from pipelineserve_engine.remote.keys import LEADER, GroupKey, secure_client
 from pipelineserve_engine.remote.messages import (
     MAX_CONTROL_BYTES,
@@ -22,9 +24,13 @@ from pipelineserve_engine.remote.messages import (
     MemberStatus,
     RefusedWord,
 )
+from pipelineserve_engine.remote.roster import Roster
+from remote_stages import an_order
 from zmq_sockets import KeptSockets
 
 HOST = "127.0.0.1"
+# A bound for what would otherwise hang, never something that is measured.
+PATIENCE_S = 60.0
 KEY = GroupKey(b"k" * 32)
 Socket = zmq.Socket[bytes]
 
@@ -159,3 +165,31 @@ def test_a_leader_address_that_does_not_exist_is_named() -> None:
     hosts = OtherHosts(("a",), "no-such-host.invalid", 7600, Path("key"))
     with pytest.raises(EngineUnavailableError, match=r"no-such-host\.invalid cannot be resolved"):
         Control(hosts, KEY)
+
+
+def test_a_fault_of_its_thread_is_told_to_who_asks_and_who_waits(
+    context: KeptSockets, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(Roster, "hear", fail)
+    with a_control() as (control, port):
+        connect(context, port).send(a_status(0))
+        process = RemoteProcess(control, 0)
+        with pytest.raises(EngineUnavailableError, match="served no longer: ValueError: broken"):
+            process.wait(PATIENCE_S)
+        with pytest.raises(EngineUnavailableError, match="served no longer"):
+            control.state(1)
+    assert "the thread that serves the stage hosts has failed" in caplog.messages
+
+
+def test_nobody_waits_for_a_worker_that_was_killed() -> None:
+    with a_control() as (control, _):
+        process = RemoteProcess(control, 0)
+        process.start(an_order())
+        waiting = threading.Thread(target=process.wait, args=(10 * PATIENCE_S,), daemon=True)
+        waiting.start()
+        process.kill()
+        waiting.join(PATIENCE_S)
+        assert not waiting.is_alive()

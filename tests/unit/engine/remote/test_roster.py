@@ -1,19 +1,13 @@
 """Who may run a stage, what stage hosts are told, and what the leader learns from them."""
 
-from pathlib import Path
-
-import msgspec
-
 from pipelineserve_engine.remote.messages import (
     IdleWord,
     KeepWord,
-    MemberStatus,
     RefusedWord,
     RunWord,
 )
 from pipelineserve_engine.remote.roster import Roster
-from pipelineserve_engine.transport.link_settings import LinkSettings, TransportKind
-from pipelineserve_engine.worker_settings import StageEndpoints, WorkerSettings
+from remote_stages import a_status, an_order
 
 SILENCE_S = 5.0
 FIRST = b"first"
@@ -21,43 +15,6 @@ FIRST = b"first"
 
 def a_roster(*, group_epoch: int = 0) -> Roster:
     return Roster(["a", "b"], group_epoch, SILENCE_S)
-
-
-def an_order(generation: str = "g1") -> WorkerSettings:
-    return WorkerSettings(
-        model_folder=str(Path("model")),
-        stage_index=1,
-        num_stages=2,
-        num_slots=2,
-        first_layer_index=3,
-        num_layers=3,
-        num_blocks=8,
-        num_host_blocks=0,
-        block_tokens=8,
-        dtype="float32",
-        device="cpu",
-        num_threads=1,
-        endpoints=StageEndpoints(
-            "tcp://h:1", "tcp://h:2", LinkSettings(TransportKind.GLOO), generation=generation
-        ),
-        parent_pid=1,
-    )
-
-
-def a_status(**changes: object) -> MemberStatus:
-    status = MemberStatus(
-        stage_index=1,
-        group_epoch=0,
-        instance_id="i1",
-        address="b",
-        generation="",
-        pid=None,
-        exit_code=None,
-        clock_s=0.0,
-        echo_s=None,
-        held_s=0.0,
-    )
-    return msgspec.structs.replace(status, **changes)
 
 
 def reason(word: object) -> str:
@@ -88,6 +45,23 @@ def test_the_end_of_the_ordered_worker_is_noted_and_nothing_started_in_its_place
     assert end is not None
     assert end.is_cause
     assert end.text.startswith("ended with signal 9 (SIGKILL")
+
+
+def test_a_worker_that_its_stage_host_ended_unasked_is_lost_and_not_started_again() -> None:
+    roster = a_roster()
+    roster.order(1, an_order())
+    roster.hear(FIRST, a_status(generation="g1", pid=7), 0.0)
+    assert roster.hear(FIRST, a_status(), 12.0) == KeepWord(12.0)
+    end = roster.state(1).end
+    assert end is not None
+    assert end.is_cause
+    assert end.text == "was ended by its stage host"
+    # Nor does it come back to life; the next order is obeyed as ever.
+    roster.hear(FIRST, a_status(generation="g1", pid=7), 13.0)
+    assert roster.state(1).end == end
+    roster.order(1, an_order("g2"))
+    assert roster.hear(FIRST, a_status(generation="g1"), 14.0) == RunWord(14.0, an_order("g2"))
+    assert roster.state(1).end is None
 
 
 def test_the_end_of_an_earlier_worker_says_nothing_about_the_new_one() -> None:
@@ -160,3 +134,21 @@ def test_a_members_clock_is_estimated_from_its_round_trips() -> None:
     roster.hear(FIRST, a_status(clock_s=502.0, echo_s=10.0, held_s=1.9), 12.1)
     # The answer was under way for 0.1 s, half of the round trip.
     assert abs(roster.state(1).clock_offset_s - (12.0 - 502.0)) < 1e-9
+
+
+def test_a_word_to_one_stage_host_is_none_to_the_others() -> None:
+    roster = a_roster()
+    for index, address in enumerate(("a", "b")):
+        roster.hear(FIRST, a_status(stage_index=index, address=address), 0.0)
+        roster.order(index, an_order())
+    assert roster.word(1, 1.0) == RunWord(1.0, an_order())
+    # Another one takes the first stage's place. It was told nothing, so nothing was lost.
+    late_s = SILENCE_S + 0.1
+    roster.hear(b"second", a_status(stage_index=0, address="a", instance_id="i2"), late_s)
+    assert roster.state(0).end is None
+
+
+def test_a_stage_without_a_host_is_told_nothing() -> None:
+    roster = a_roster()
+    roster.order(1, an_order())
+    assert roster.word(1, 0.0) is None

@@ -110,6 +110,38 @@ def test_what_was_sent_before_the_sender_closed_can_be_read_and_given_back() -> 
             receiver.read(4)
 
 
+@given(num_sent=st.integers(0, 4), num_given_back=st.integers(0, 4), num_counted=st.integers(0, 4))
+def test_whatever_was_given_back_before_the_sender_closed_the_rest_can_be_read(
+    num_sent: int, num_given_back: int, num_counted: int
+) -> None:
+    with a_link(num_places=4) as (sender, receiver):
+        for number in range(num_sent):
+            sender.send(a_batch(number, 2))
+        num_given_back = min(num_given_back, num_sent)
+        for number in range(num_given_back):
+            receiver.read(2)
+            receiver.give_back()
+            if number < num_counted:
+                assert sender.num_free == 4 - num_sent + number + 1
+        sender.close()
+        for number in range(num_given_back, num_sent):
+            assert torch.equal(receiver.read(2), a_batch(number, 2))
+            receiver.give_back()
+        with pytest.raises(EngineUnavailableError, match="it closed its link"):
+            receiver.read(2)
+
+
+def test_a_place_that_a_killed_sender_will_never_write_is_given_back_all_the_same() -> None:
+    with a_link() as (sender, receiver):
+        sender.send(a_batch(1, 2))
+        receiver.read(2)
+        receiver.give_back()
+        sender._channel.close()  # as the kernel does it, with the place that was given back unread
+        receiver.give_back()
+        with pytest.raises(EngineUnavailableError, match="the stage before is gone"):
+            receiver.read(2)
+
+
 def test_a_sender_whose_receiver_is_gone_says_so() -> None:
     with a_link() as (sender, receiver):
         receiver.close()
