@@ -11,13 +11,20 @@ from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 
 from pipelineserve.policy.least_squares import Matrix, diagonal, least_squares_step
-from pipelineserve.policy.step_time import StepCoefficients, StepFeatures, StepTimeModel
+from pipelineserve.policy.step_time import (
+    LEAST_STEP_S,
+    StepCoefficients,
+    StepFeatures,
+    StepTimeModel,
+)
 
 _SIZE = 4
 # Far beyond any machine; keeps every product below within what a float holds.
 _MOST_FEATURE = 1e18
 # The table was measured on this machine: it is not off by more than this, and never free.
 _LEAST_TABLE_RATIO = 0.1
+# In the covariance's own units, in which it is capped near 1: what is below is rounding.
+_LEAST_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def _is_possible(sample: StepSample) -> bool:
     return (
         sample.num_tokens >= 1
         and isfinite(sample.step_time_s)
-        and sample.step_time_s > 0
+        and sample.step_time_s >= LEAST_STEP_S
         and 0 <= features.decode_context_tokens <= _MOST_FEATURE
         and 0 <= features.squared_prefill_tokens <= _MOST_FEATURE
         and 0 <= features.past_prefill_product <= _MOST_FEATURE
@@ -150,8 +157,11 @@ def _bounded(free: Sequence[float], least: Sequence[float], covariance: Matrix) 
     for _ in range(_SIZE):
         index = min(range(_SIZE), key=lambda i: values[i] - least[i])
         shift, variance = least[index] - values[index], remaining[index][index]
-        if shift <= 0.0 or variance <= 0.0:
+        if shift <= 0.0:
             break
+        if variance < _LEAST_VARIANCE:
+            values[index] = least[index]  # it says nothing about the others
+            continue
         shares = [row[index] / variance for row in remaining]
         values = [value + share * shift for value, share in zip(values, shares, strict=True)]
         values[index] = least[index]

@@ -17,6 +17,9 @@ from math import isfinite
 
 from pipelineserve.policy.views import LoadView, PromptLoad
 
+# A tenth of a microsecond: no step is faster, and less would leave the range of a fit's numbers.
+LEAST_STEP_S = 1e-7
+
 
 @dataclass(frozen=True, slots=True)
 class StepFeatures:

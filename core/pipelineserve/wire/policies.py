@@ -14,7 +14,12 @@ from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
+from pipelineserve.policy.step_time import (
+    LEAST_STEP_S,
+    StepCoefficients,
+    StepTimeModel,
+    StepTimeTable,
+)
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 
 _BuiltT = TypeVar("_BuiltT")
@@ -24,7 +29,6 @@ MAX_CHUNK_TOKENS = 131_072
 MAX_LIST_LENGTH = 512
 _MAX_S = 3600.0
 
-_LEAST_STEP_S = 1e-7
 _MODEL_BOUNDS = {
     "table_ratio": (1e-3, 1e3),
     "decode_context_s": (0.0, 1.0),
@@ -156,8 +160,8 @@ class _Reader:
         num_faults = len(self.faults)
         for name, (least, most) in _MODEL_BOUNDS.items():
             self.number(f"model.{name}", getattr(message, name), least, most)
-        if not all(_LEAST_STEP_S <= time_s <= _MAX_S for time_s in message.times_s):
-            bounds = f"{_LEAST_STEP_S:g} to {_MAX_S:g} each"
+        if not all(LEAST_STEP_S <= time_s <= _MAX_S for time_s in message.times_s):
+            bounds = f"{LEAST_STEP_S:g} to {_MAX_S:g} each"
             self._fault("model.times_s", bounds, _shown(list(message.times_s)))
         table = self._built(
             "model", lambda: StepTimeTable(tuple(message.tokens), tuple(message.times_s))

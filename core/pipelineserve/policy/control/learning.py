@@ -14,7 +14,7 @@ from pipelineserve.policy.boundaries import TimedStep, find_boundaries, table_of
 from pipelineserve.policy.control.heard import StepSeen
 from pipelineserve.policy.fitting import FitState, StepSample, start_fit, update
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel
+from pipelineserve.policy.step_time import LEAST_STEP_S, StepCoefficients, StepTimeModel
 
 KEPT_PER_SIZE = 6
 LEAST_PER_SIZE = 3
@@ -118,7 +118,7 @@ def range_above(num_tokens: int) -> int:
 
 def _with_step(learning: Learning, step: StepSeen) -> Learning:
     slowest_s = max(step.step_time_s, default=0.0)
-    if step.num_tokens < 1 or slowest_s <= 0.0:
+    if step.num_tokens < 1 or slowest_s < LEAST_STEP_S:
         return replace(learning, num_refused=learning.num_refused + 1)
     sample = StepSample(step.num_tokens, step.features, slowest_s)
     overhead_s = max(0.0, step.span_s - sum(step.step_time_s))

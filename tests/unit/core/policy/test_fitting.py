@@ -215,7 +215,7 @@ sane_samples = st.builds(
     features=st.builds(
         StepFeatures, *[st.just(0.0) | st.floats(0.0, 1e18, allow_subnormal=False)] * 3
     ),
-    step_time_s=st.floats(1e-9, 1e6),
+    step_time_s=st.floats(1e-7, 1e6),
 )
 
 
@@ -271,3 +271,11 @@ def test_the_unit_of_a_feature_does_not_matter_to_how_fast_it_is_learned() -> No
         return model.coefficients.decode_context_s * factor / 1e-7
 
     assert learned_share(0.01) == pytest.approx(learned_share(1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("variance", [0.0, 5e-324, 1e-200, 1e-13])
+def test_a_coefficient_without_variance_stops_at_its_bound_alone(variance: float) -> None:
+    covariance = ((1.0, 1.0, 0.0, 0.0), (1.0, variance, 0.0, 0.0), (0.0,) * 4, (0.0,) * 4)
+    assert _bounded([1.0, -0.5, 0.25, -0.125], [0.1, 0.0, 0.0, 0.0], covariance) == [
+        1.0, 0.0, 0.25, 0.0,
+    ]  # fmt: skip
