@@ -46,7 +46,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session, and the queue of what its controller is told."""
+    """A session, 0 for none, and the queue of what whoever asked for it is told."""
 
     epoch: int
     watcher: Watcher
@@ -93,14 +93,17 @@ class ControlDesk:
 
     def open(self, controller_name: str, now_s: float) -> Opened | None:
         """Begin a session; None if there are as many watchers as there may be."""
-        if self._recorder.num_watchers >= MAX_WATCHERS:
+        watcher = self._admit(controller_name, MAX_WATCHERS, now_s)
+        if watcher is None:
             return None
-        watcher = Watcher(controller_name, MAX_PENDING_RECORDS)
         epoch = self._session.open()
-        self._recorder.add(watcher, now_s)
-        self._count_watchers()
         logger.info("session %d opened for controller %r", epoch, controller_name)
         return Opened(epoch, watcher)
+
+    def observe(self, observer_name: str, now_s: float) -> Opened | None:
+        """Tell somebody without a session, epoch 0; None if the last place is a controller's."""
+        watcher = self._admit(observer_name, MAX_WATCHERS - 1, now_s)
+        return None if watcher is None else Opened(0, watcher)
 
     def close(self, watcher: Watcher) -> None:
         """Tell this watcher no more; its session's policy holds for the rest of its lease."""
@@ -143,6 +146,14 @@ class ControlDesk:
     def count(self, outcome: Outcome | Refusal) -> None:
         """Count one policy; the only method for any thread."""
         self._telemetry.counter(metrics.POLICIES).labels(outcome=outcome.value).inc()
+
+    def _admit(self, name: str, limit: int, now_s: float) -> Watcher | None:
+        if self._recorder.num_watchers >= limit:
+            return None
+        watcher = Watcher(name, MAX_PENDING_RECORDS)
+        self._recorder.add(watcher, now_s)
+        self._count_watchers()
+        return watcher
 
     def _count_watchers(self) -> None:
         self._telemetry.gauge(metrics.WATCHERS).set(self._recorder.num_watchers)

@@ -80,9 +80,10 @@ class SchedulerControl(SchedulerControlServicer):
             text = f"expected at most {MAX_NAME_LENGTH} characters, got {len(name)}"
             error = InvalidInputError("the request", [Fault("controller_name", text)])
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, _text_of(error))
-        opened = _answer(context, engine, lambda now_s: engine.desk.open(name, now_s))
+        admit = engine.desk.observe if request.observe_only else engine.desk.open
+        opened = _answer(context, engine, lambda now_s: admit(name, now_s))
         if opened is None:
-            text = f"{MAX_WATCHERS} controllers watch already, as many as may; end one of them"
+            text = f"{MAX_WATCHERS} may watch, one of them a controller; end one that does"
             _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watchers.append(opened.watcher)
         if self._engine is None:
@@ -128,7 +129,8 @@ class SchedulerControl(SchedulerControlServicer):
         opened.watcher.close()
         with suppress(EngineUnavailableError):  # it has ended, and tells nobody any more
             engine.asker.ask(lambda _: engine.desk.close(opened.watcher))
-        logger.info("session %d: its controller is gone", opened.epoch)
+        if opened.epoch:
+            logger.info("session %d: its controller is gone", opened.epoch)
 
     def _require_engine(self, context: grpc.ServicerContext) -> ControlledEngine:
         engine = self._engine

@@ -24,51 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%pipelineserve/wire/v1/scheduler.proto\x12\x15pipelineserve.wire.v1\"\'\n\x0cWatchRequest\x12\x17\n\x0f\x63ontroller_name\x18\x01 \x01(\t\"w\n\nWatchEvent\x12-\n\x05hello\x18\x01 \x01(\x0b\x32\x1c.pipelineserve.wire.v1.HelloH\x00\x12\x31\n\x07records\x18\x02 \x01(\x0b\x32\x1e.pipelineserve.wire.v1.RecordsH\x00\x42\x07\n\x05\x65vent\"\x83\x02\n\x05Hello\x12\x13\n\x0b\x65ngine_name\x18\x01 \x01(\t\x12\x16\n\x0e\x65ngine_version\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nnum_stages\x18\x04 \x01(\r\x12\x11\n\tnum_slots\x18\x05 \x01(\r\x12\x18\n\x10max_chunk_tokens\x18\x06 \x01(\r\x12\x1b\n\x13static_chunk_tokens\x18\x07 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x08 \x01(\r\x12\x11\n\tkv_tokens\x18\t \x01(\x04\x12\x37\n\x0c\x63\x61pabilities\x18\n \x03(\x0e\x32!.pipelineserve.wire.v1.Capability\"\xc7\x01\n\x07Records\x12\r\n\x05now_s\x18\x01 \x01(\x01\x12\x30\n\x05steps\x18\x02 \x03(\x0b\x32!.pipelineserve.wire.v1.StepRecord\x12\x36\n\x08requests\x18\x03 \x03(\x0b\x32$.pipelineserve.wire.v1.RequestRecord\x12\x31\n\x08snapshot\x18\x04 \x01(\x0b\x32\x1f.pipelineserve.wire.v1.Snapshot\x12\x10\n\x08num_lost\x18\x05 \x01(\x04\"\xca\x02\n\nStepRecord\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nslot_index\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x14\n\x0c\x63hunk_reason\x18\x04 \x01(\t\x12\x12\n\nnum_tokens\x18\x05 \x01(\r\x12\x13\n\x0bnum_decodes\x18\x06 \x01(\r\x12\x1d\n\x15\x64\x65\x63ode_context_tokens\x18\x07 \x01(\x01\x12\x1e\n\x16squared_prefill_tokens\x18\x08 \x01(\x01\x12\x1c\n\x14past_prefill_product\x18\t \x01(\x01\x12\x0e\n\x06span_s\x18\n \x01(\x01\x12\x13\n\x0bstep_time_s\x18\x0b \x03(\x01\x12\x10\n\x08\x62ubble_s\x18\x0c \x03(\x01\x12\x14\n\x0cpolicy_epoch\x18\x0e \x01(\x04\x12\x17\n\x0fpolicy_sequence\x18\r \x01(\x04\"\xc1\x02\n\rRequestRecord\x12/\n\x07outcome\x18\x01 \x01(\x0e\x32\x1e.pipelineserve.wire.v1.Outcome\x12\x11\n\tarrival_s\x18\x02 \x01(\x01\x12\r\n\x05\x65nd_s\x18\x03 \x01(\x01\x12\x19\n\x11num_prompt_tokens\x18\x04 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x05 \x01(\r\x12\x19\n\x0cqueue_wait_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x06ttft_s\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x06tpot_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06held_s\x18\t \x01(\x01\x12\x15\n\rlongest_gap_s\x18\n \x01(\x01\x12\x14\n\x0cnum_requeues\x18\x0b \x01(\rB\x0f\n\r_queue_wait_sB\t\n\x07_ttft_sB\t\n\x07_tpot_s\"\xd1\x02\n\x08Snapshot\x12\x13\n\x0bnum_waiting\x18\x01 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x02 \x01(\x04\x12\x13\n\x0bnum_running\x18\x03 \x01(\r\x12\x14\n\x0cnum_decoding\x18\x04 \x01(\r\x12\x10\n\x08num_held\x18\x05 \x01(\r\x12\x15\n\rkv_free_ratio\x18\x06 \x01(\x01\x12\x15\n\roldest_wait_s\x18\x07 \x01(\x01\x12\x16\n\x0erunning_tpot_s\x18\x08 \x03(\x01\x12\x14\n\x0cpolicy_epoch\x18\x0e \x01(\x04\x12\x17\n\x0fpolicy_sequence\x18\t \x01(\x04\x12\x14\n\x0clease_left_s\x18\n \x01(\x01\x12\x1b\n\x13\x64\x65mand_tokens_per_s\x18\x0b \x01(\x01\x12\x1d\n\x15\x63\x61pacity_tokens_per_s\x18\x0c \x01(\x01\x12\x14\n\x0cmost_decodes\x18\r \x01(\r\"^\n\x0c\x41pplyRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x06policy\x18\x03 \x01(\x0b\x32\x1d.pipelineserve.wire.v1.Policy\"\xae\x02\n\x06Policy\x12\x0f\n\x07lease_s\x18\x01 \x01(\x01\x12\x33\n\x05model\x18\x02 \x01(\x0b\x32$.pipelineserve.wire.v1.StepTimeModel\x12\x32\n\x05\x66ixed\x18\x03 \x01(\x0b\x32!.pipelineserve.wire.v1.FixedChunkH\x00\x12<\n\npredictive\x18\x04 \x01(\x0b\x32&.pipelineserve.wire.v1.PredictiveChunkH\x00\x12+\n\x05order\x18\x05 \x01(\x0b\x32\x1c.pipelineserve.wire.v1.Order\x12\x33\n\trebalance\x18\x06 \x01(\x0b\x32 .pipelineserve.wire.v1.RebalanceB\n\n\x08\x63hunking\"2\n\nFixedChunk\x12\x14\n\x0c\x63hunk_tokens\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x83\x02\n\x0fPredictiveChunk\x12\x12\n\ncandidates\x18\x01 \x03(\r\x12\x1a\n\rtpot_target_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\thorizon_s\x18\x03 \x01(\x01\x12\x18\n\x10\x61rrival_window_s\x18\x04 \x01(\x01\x12\x13\n\x0bnum_spreads\x18\x05 \x01(\x01\x12\x17\n\x0fstep_overhead_s\x18\x06 \x01(\x01\x12\x18\n\x10\x63ycle_overhead_s\x18\x07 \x01(\x01\x12\x1b\n\x13least_kv_free_ratio\x18\x08 \x01(\x01\x12\x1c\n\x14least_prefill_tokens\x18\t \x01(\rB\x10\n\x0e_tpot_target_s\"\xc0\x01\n\rStepTimeModel\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0f\n\x07times_s\x18\x02 \x03(\x01\x12\x13\n\x0btable_ratio\x18\x03 \x01(\x01\x12\x18\n\x10\x64\x65\x63ode_context_s\x18\x04 \x01(\x01\x12\x19\n\x11squared_prefill_s\x18\x05 \x01(\x01\x12\x16\n\x0epast_prefill_s\x18\x06 \x01(\x01\x12\x16\n\x0e\x66\x65\x65\x64\x62\x61\x63k_ratio\x18\x07 \x01(\x01\x12\x14\n\x0cspread_ratio\x18\x08 \x01(\x01\"R\n\x05Order\x12.\n\x04kind\x18\x01 \x01(\x0e\x32 .pipelineserve.wire.v1.OrderKind\x12\x19\n\x11seconds_per_token\x18\x02 \x01(\x01\"\xec\x01\n\tRebalance\x12\x32\n\x04mode\x18\x01 \x01(\x0e\x32$.pipelineserve.wire.v1.RebalanceMode\x12\x12\n\nboundaries\x18\x02 \x03(\r\x12\x11\n\tmax_gap_s\x18\x03 \x01(\x01\x12\x15\n\rhold_budget_s\x18\x04 \x01(\x01\x12\x18\n\x10least_gain_ratio\x18\x05 \x01(\x01\x12\x17\n\x0ftolerance_ratio\x18\x06 \x01(\x01\x12\x1b\n\x13least_kv_free_ratio\x18\x07 \x01(\x01\x12\x1d\n\x15relaxed_kv_free_ratio\x18\x08 \x01(\x01\"\'\n\nApplyReply\x12\x19\n\x11\x66irst_micro_batch\x18\x01 \x01(\x04*\x84\x01\n\nCapability\x12\x1a\n\x16\x43\x41PABILITY_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41PABILITY_CHUNK\x10\x01\x12\x19\n\x15\x43\x41PABILITY_PREDICTIVE\x10\x02\x12\x14\n\x10\x43\x41PABILITY_ORDER\x10\x03\x12\x13\n\x0f\x43\x41PABILITY_HOLD\x10\x04*\x88\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x10\n\x0cOUTCOME_STOP\x10\x01\x12\x12\n\x0eOUTCOME_LENGTH\x10\x02\x12\x15\n\x11OUTCOME_CANCELLED\x10\x03\x12\x11\n\rOUTCOME_ERROR\x10\x04\x12\x14\n\x10OUTCOME_REJECTED\x10\x05*V\n\tOrderKind\x12\x1a\n\x16ORDER_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12ORDER_KIND_ARRIVAL\x10\x01\x12\x15\n\x11ORDER_KIND_AGEING\x10\x02*\x84\x01\n\rRebalanceMode\x12\x1e\n\x1aREBALANCE_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12REBALANCE_MODE_OFF\x10\x01\x12\x1d\n\x19REBALANCE_MODE_TPOT_FIRST\x10\x02\x12\x1c\n\x18REBALANCE_MODE_E2E_FIRST\x10\x03\x32\xb6\x01\n\x10SchedulerControl\x12Q\n\x05Watch\x12#.pipelineserve.wire.v1.WatchRequest\x1a!.pipelineserve.wire.v1.WatchEvent0\x01\x12O\n\x05\x41pply\x12#.pipelineserve.wire.v1.ApplyRequest\x1a!.pipelineserve.wire.v1.ApplyReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%pipelineserve/wire/v1/scheduler.proto\x12\x15pipelineserve.wire.v1\"=\n\x0cWatchRequest\x12\x17\n\x0f\x63ontroller_name\x18\x01 \x01(\t\x12\x14\n\x0cobserve_only\x18\x02 \x01(\x08\"w\n\nWatchEvent\x12-\n\x05hello\x18\x01 \x01(\x0b\x32\x1c.pipelineserve.wire.v1.HelloH\x00\x12\x31\n\x07records\x18\x02 \x01(\x0b\x32\x1e.pipelineserve.wire.v1.RecordsH\x00\x42\x07\n\x05\x65vent\"\x83\x02\n\x05Hello\x12\x13\n\x0b\x65ngine_name\x18\x01 \x01(\t\x12\x16\n\x0e\x65ngine_version\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nnum_stages\x18\x04 \x01(\r\x12\x11\n\tnum_slots\x18\x05 \x01(\r\x12\x18\n\x10max_chunk_tokens\x18\x06 \x01(\r\x12\x1b\n\x13static_chunk_tokens\x18\x07 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x08 \x01(\r\x12\x11\n\tkv_tokens\x18\t \x01(\x04\x12\x37\n\x0c\x63\x61pabilities\x18\n \x03(\x0e\x32!.pipelineserve.wire.v1.Capability\"\xc7\x01\n\x07Records\x12\r\n\x05now_s\x18\x01 \x01(\x01\x12\x30\n\x05steps\x18\x02 \x03(\x0b\x32!.pipelineserve.wire.v1.StepRecord\x12\x36\n\x08requests\x18\x03 \x03(\x0b\x32$.pipelineserve.wire.v1.RequestRecord\x12\x31\n\x08snapshot\x18\x04 \x01(\x0b\x32\x1f.pipelineserve.wire.v1.Snapshot\x12\x10\n\x08num_lost\x18\x05 \x01(\x04\"\xca\x02\n\nStepRecord\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nslot_index\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x14\n\x0c\x63hunk_reason\x18\x04 \x01(\t\x12\x12\n\nnum_tokens\x18\x05 \x01(\r\x12\x13\n\x0bnum_decodes\x18\x06 \x01(\r\x12\x1d\n\x15\x64\x65\x63ode_context_tokens\x18\x07 \x01(\x01\x12\x1e\n\x16squared_prefill_tokens\x18\x08 \x01(\x01\x12\x1c\n\x14past_prefill_product\x18\t \x01(\x01\x12\x0e\n\x06span_s\x18\n \x01(\x01\x12\x13\n\x0bstep_time_s\x18\x0b \x03(\x01\x12\x10\n\x08\x62ubble_s\x18\x0c \x03(\x01\x12\x14\n\x0cpolicy_epoch\x18\x0e \x01(\x04\x12\x17\n\x0fpolicy_sequence\x18\r \x01(\x04\"\xc1\x02\n\rRequestRecord\x12/\n\x07outcome\x18\x01 \x01(\x0e\x32\x1e.pipelineserve.wire.v1.Outcome\x12\x11\n\tarrival_s\x18\x02 \x01(\x01\x12\r\n\x05\x65nd_s\x18\x03 \x01(\x01\x12\x19\n\x11num_prompt_tokens\x18\x04 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x05 \x01(\r\x12\x19\n\x0cqueue_wait_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x06ttft_s\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x06tpot_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06held_s\x18\t \x01(\x01\x12\x15\n\rlongest_gap_s\x18\n \x01(\x01\x12\x14\n\x0cnum_requeues\x18\x0b \x01(\rB\x0f\n\r_queue_wait_sB\t\n\x07_ttft_sB\t\n\x07_tpot_s\"\xd1\x02\n\x08Snapshot\x12\x13\n\x0bnum_waiting\x18\x01 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x02 \x01(\x04\x12\x13\n\x0bnum_running\x18\x03 \x01(\r\x12\x14\n\x0cnum_decoding\x18\x04 \x01(\r\x12\x10\n\x08num_held\x18\x05 \x01(\r\x12\x15\n\rkv_free_ratio\x18\x06 \x01(\x01\x12\x15\n\roldest_wait_s\x18\x07 \x01(\x01\x12\x16\n\x0erunning_tpot_s\x18\x08 \x03(\x01\x12\x14\n\x0cpolicy_epoch\x18\x0e \x01(\x04\x12\x17\n\x0fpolicy_sequence\x18\t \x01(\x04\x12\x14\n\x0clease_left_s\x18\n \x01(\x01\x12\x1b\n\x13\x64\x65mand_tokens_per_s\x18\x0b \x01(\x01\x12\x1d\n\x15\x63\x61pacity_tokens_per_s\x18\x0c \x01(\x01\x12\x14\n\x0cmost_decodes\x18\r \x01(\r\"^\n\x0c\x41pplyRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x06policy\x18\x03 \x01(\x0b\x32\x1d.pipelineserve.wire.v1.Policy\"\xae\x02\n\x06Policy\x12\x0f\n\x07lease_s\x18\x01 \x01(\x01\x12\x33\n\x05model\x18\x02 \x01(\x0b\x32$.pipelineserve.wire.v1.StepTimeModel\x12\x32\n\x05\x66ixed\x18\x03 \x01(\x0b\x32!.pipelineserve.wire.v1.FixedChunkH\x00\x12<\n\npredictive\x18\x04 \x01(\x0b\x32&.pipelineserve.wire.v1.PredictiveChunkH\x00\x12+\n\x05order\x18\x05 \x01(\x0b\x32\x1c.pipelineserve.wire.v1.Order\x12\x33\n\trebalance\x18\x06 \x01(\x0b\x32 .pipelineserve.wire.v1.RebalanceB\n\n\x08\x63hunking\"2\n\nFixedChunk\x12\x14\n\x0c\x63hunk_tokens\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x83\x02\n\x0fPredictiveChunk\x12\x12\n\ncandidates\x18\x01 \x03(\r\x12\x1a\n\rtpot_target_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\thorizon_s\x18\x03 \x01(\x01\x12\x18\n\x10\x61rrival_window_s\x18\x04 \x01(\x01\x12\x13\n\x0bnum_spreads\x18\x05 \x01(\x01\x12\x17\n\x0fstep_overhead_s\x18\x06 \x01(\x01\x12\x18\n\x10\x63ycle_overhead_s\x18\x07 \x01(\x01\x12\x1b\n\x13least_kv_free_ratio\x18\x08 \x01(\x01\x12\x1c\n\x14least_prefill_tokens\x18\t \x01(\rB\x10\n\x0e_tpot_target_s\"\xc0\x01\n\rStepTimeModel\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0f\n\x07times_s\x18\x02 \x03(\x01\x12\x13\n\x0btable_ratio\x18\x03 \x01(\x01\x12\x18\n\x10\x64\x65\x63ode_context_s\x18\x04 \x01(\x01\x12\x19\n\x11squared_prefill_s\x18\x05 \x01(\x01\x12\x16\n\x0epast_prefill_s\x18\x06 \x01(\x01\x12\x16\n\x0e\x66\x65\x65\x64\x62\x61\x63k_ratio\x18\x07 \x01(\x01\x12\x14\n\x0cspread_ratio\x18\x08 \x01(\x01\"R\n\x05Order\x12.\n\x04kind\x18\x01 \x01(\x0e\x32 .pipelineserve.wire.v1.OrderKind\x12\x19\n\x11seconds_per_token\x18\x02 \x01(\x01\"\xec\x01\n\tRebalance\x12\x32\n\x04mode\x18\x01 \x01(\x0e\x32$.pipelineserve.wire.v1.RebalanceMode\x12\x12\n\nboundaries\x18\x02 \x03(\r\x12\x11\n\tmax_gap_s\x18\x03 \x01(\x01\x12\x15\n\rhold_budget_s\x18\x04 \x01(\x01\x12\x18\n\x10least_gain_ratio\x18\x05 \x01(\x01\x12\x17\n\x0ftolerance_ratio\x18\x06 \x01(\x01\x12\x1b\n\x13least_kv_free_ratio\x18\x07 \x01(\x01\x12\x1d\n\x15relaxed_kv_free_ratio\x18\x08 \x01(\x01\"\'\n\nApplyReply\x12\x19\n\x11\x66irst_micro_batch\x18\x01 \x01(\x04*\x84\x01\n\nCapability\x12\x1a\n\x16\x43\x41PABILITY_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41PABILITY_CHUNK\x10\x01\x12\x19\n\x15\x43\x41PABILITY_PREDICTIVE\x10\x02\x12\x14\n\x10\x43\x41PABILITY_ORDER\x10\x03\x12\x13\n\x0f\x43\x41PABILITY_HOLD\x10\x04*\x88\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x10\n\x0cOUTCOME_STOP\x10\x01\x12\x12\n\x0eOUTCOME_LENGTH\x10\x02\x12\x15\n\x11OUTCOME_CANCELLED\x10\x03\x12\x11\n\rOUTCOME_ERROR\x10\x04\x12\x14\n\x10OUTCOME_REJECTED\x10\x05*V\n\tOrderKind\x12\x1a\n\x16ORDER_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12ORDER_KIND_ARRIVAL\x10\x01\x12\x15\n\x11ORDER_KIND_AGEING\x10\x02*\x84\x01\n\rRebalanceMode\x12\x1e\n\x1aREBALANCE_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12REBALANCE_MODE_OFF\x10\x01\x12\x1d\n\x19REBALANCE_MODE_TPOT_FIRST\x10\x02\x12\x1c\n\x18REBALANCE_MODE_E2E_FIRST\x10\x03\x32\xb6\x01\n\x10SchedulerControl\x12Q\n\x05Watch\x12#.pipelineserve.wire.v1.WatchRequest\x1a!.pipelineserve.wire.v1.WatchEvent0\x01\x12O\n\x05\x41pply\x12#.pipelineserve.wire.v1.ApplyRequest\x1a!.pipelineserve.wire.v1.ApplyReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pipelineserve.wire.v1.scheduler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CAPABILITY']._serialized_start=2962
-  _globals['_CAPABILITY']._serialized_end=3094
-  _globals['_OUTCOME']._serialized_start=3097
-  _globals['_OUTCOME']._serialized_end=3233
-  _globals['_ORDERKIND']._serialized_start=3235
-  _globals['_ORDERKIND']._serialized_end=3321
-  _globals['_REBALANCEMODE']._serialized_start=3324
-  _globals['_REBALANCEMODE']._serialized_end=3456
+  _globals['_CAPABILITY']._serialized_start=2984
+  _globals['_CAPABILITY']._serialized_end=3116
+  _globals['_OUTCOME']._serialized_start=3119
+  _globals['_OUTCOME']._serialized_end=3255
+  _globals['_ORDERKIND']._serialized_start=3257
+  _globals['_ORDERKIND']._serialized_end=3343
+  _globals['_REBALANCEMODE']._serialized_start=3346
+  _globals['_REBALANCEMODE']._serialized_end=3478
   _globals['_WATCHREQUEST']._serialized_start=64
-  _globals['_WATCHREQUEST']._serialized_end=103
-  _globals['_WATCHEVENT']._serialized_start=105
-  _globals['_WATCHEVENT']._serialized_end=224
-  _globals['_HELLO']._serialized_start=227
-  _globals['_HELLO']._serialized_end=486
-  _globals['_RECORDS']._serialized_start=489
-  _globals['_RECORDS']._serialized_end=688
-  _globals['_STEPRECORD']._serialized_start=691
-  _globals['_STEPRECORD']._serialized_end=1021
-  _globals['_REQUESTRECORD']._serialized_start=1024
-  _globals['_REQUESTRECORD']._serialized_end=1345
-  _globals['_SNAPSHOT']._serialized_start=1348
-  _globals['_SNAPSHOT']._serialized_end=1685
-  _globals['_APPLYREQUEST']._serialized_start=1687
-  _globals['_APPLYREQUEST']._serialized_end=1781
-  _globals['_POLICY']._serialized_start=1784
-  _globals['_POLICY']._serialized_end=2086
-  _globals['_FIXEDCHUNK']._serialized_start=2088
-  _globals['_FIXEDCHUNK']._serialized_end=2138
-  _globals['_PREDICTIVECHUNK']._serialized_start=2141
-  _globals['_PREDICTIVECHUNK']._serialized_end=2400
-  _globals['_STEPTIMEMODEL']._serialized_start=2403
-  _globals['_STEPTIMEMODEL']._serialized_end=2595
-  _globals['_ORDER']._serialized_start=2597
-  _globals['_ORDER']._serialized_end=2679
-  _globals['_REBALANCE']._serialized_start=2682
-  _globals['_REBALANCE']._serialized_end=2918
-  _globals['_APPLYREPLY']._serialized_start=2920
-  _globals['_APPLYREPLY']._serialized_end=2959
-  _globals['_SCHEDULERCONTROL']._serialized_start=3459
-  _globals['_SCHEDULERCONTROL']._serialized_end=3641
+  _globals['_WATCHREQUEST']._serialized_end=125
+  _globals['_WATCHEVENT']._serialized_start=127
+  _globals['_WATCHEVENT']._serialized_end=246
+  _globals['_HELLO']._serialized_start=249
+  _globals['_HELLO']._serialized_end=508
+  _globals['_RECORDS']._serialized_start=511
+  _globals['_RECORDS']._serialized_end=710
+  _globals['_STEPRECORD']._serialized_start=713
+  _globals['_STEPRECORD']._serialized_end=1043
+  _globals['_REQUESTRECORD']._serialized_start=1046
+  _globals['_REQUESTRECORD']._serialized_end=1367
+  _globals['_SNAPSHOT']._serialized_start=1370
+  _globals['_SNAPSHOT']._serialized_end=1707
+  _globals['_APPLYREQUEST']._serialized_start=1709
+  _globals['_APPLYREQUEST']._serialized_end=1803
+  _globals['_POLICY']._serialized_start=1806
+  _globals['_POLICY']._serialized_end=2108
+  _globals['_FIXEDCHUNK']._serialized_start=2110
+  _globals['_FIXEDCHUNK']._serialized_end=2160
+  _globals['_PREDICTIVECHUNK']._serialized_start=2163
+  _globals['_PREDICTIVECHUNK']._serialized_end=2422
+  _globals['_STEPTIMEMODEL']._serialized_start=2425
+  _globals['_STEPTIMEMODEL']._serialized_end=2617
+  _globals['_ORDER']._serialized_start=2619
+  _globals['_ORDER']._serialized_end=2701
+  _globals['_REBALANCE']._serialized_start=2704
+  _globals['_REBALANCE']._serialized_end=2940
+  _globals['_APPLYREPLY']._serialized_start=2942
+  _globals['_APPLYREPLY']._serialized_end=2981
+  _globals['_SCHEDULERCONTROL']._serialized_start=3481
+  _globals['_SCHEDULERCONTROL']._serialized_end=3663
 # @@protoc_insertion_point(module_scope)

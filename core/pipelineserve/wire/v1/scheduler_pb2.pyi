@@ -116,16 +116,20 @@ class WatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTROLLER_NAME_FIELD_NUMBER: _builtins.int
+    OBSERVE_ONLY_FIELD_NUMBER: _builtins.int
     controller_name: _builtins.str
     """For logs; at most 253 characters."""
+    observe_only: _builtins.bool
+    """Look on only: no session is opened, the Hello's epoch is 0, and nothing can be applied by it."""
     def __init__(
         self,
         *,
         controller_name: _builtins.str = ...,
+        observe_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_name", b"controller_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_name", b"controller_name", "observe_only", b"observe_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

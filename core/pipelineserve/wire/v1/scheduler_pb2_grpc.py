@@ -52,6 +52,7 @@ class SchedulerControlServicer:
     def Watch(self, request, context):
         """Opens a session and tells what happens until either side ends it. The first event is a Hello;
         its epoch is higher than that of every session before, whose policies are refused from then on.
+        A watch that observes only opens none and takes control from nobody.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

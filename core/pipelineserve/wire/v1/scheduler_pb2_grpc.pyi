@@ -38,6 +38,7 @@ class SchedulerControlStub:
     Watch: _grpc.UnaryStreamMultiCallable[_scheduler_pb2.WatchRequest, _scheduler_pb2.WatchEvent]
     """Opens a session and tells what happens until either side ends it. The first event is a Hello;
     its epoch is higher than that of every session before, whose policies are refused from then on.
+    A watch that observes only opens none and takes control from nobody.
     """
     Apply: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ApplyRequest, _scheduler_pb2.ApplyReply]
     """Puts a policy in force. Returns once it is certain from which micro-batch on it holds. The same
@@ -51,6 +52,7 @@ class SchedulerControlAsyncStub(SchedulerControlStub):
     Watch: _aio.UnaryStreamMultiCallable[_scheduler_pb2.WatchRequest, _scheduler_pb2.WatchEvent]  # type: ignore[assignment]
     """Opens a session and tells what happens until either side ends it. The first event is a Hello;
     its epoch is higher than that of every session before, whose policies are refused from then on.
+    A watch that observes only opens none and takes control from nobody.
     """
     Apply: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ApplyRequest, _scheduler_pb2.ApplyReply]  # type: ignore[assignment]
     """Puts a policy in force. Returns once it is certain from which micro-batch on it holds. The same
@@ -67,6 +69,7 @@ class SchedulerControlServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_scheduler_pb2.WatchEvent], _abc.AsyncIterator[_scheduler_pb2.WatchEvent]]:
         """Opens a session and tells what happens until either side ends it. The first event is a Hello;
         its epoch is higher than that of every session before, whose policies are refused from then on.
+        A watch that observes only opens none and takes control from nobody.
         """
 
     @_abc_1.abstractmethod

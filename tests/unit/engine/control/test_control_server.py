@@ -312,10 +312,33 @@ def test_one_watcher_too_many_is_told_so_until_another_one_hangs_up(served: Serv
 
     code, text = status_of(watch)
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert text == f"{MAX_WATCHERS} controllers watch already, as many as may; end one of them"
+    assert text == f"{MAX_WATCHERS} may watch, one of them a controller; end one that does"
     sessions[0].end()
     wait_until(lambda: len(served.server._service._watchers), lambda num: num < MAX_WATCHERS)
     assert served.client.watch().epoch > sessions[-1].epoch
+
+
+def test_an_observer_takes_control_from_nobody_and_has_none(served: Served) -> None:
+    served.open()
+    session = served.client.watch()
+    events = served.client.stub.Watch(pb.WatchRequest(observe_only=True))
+    assert next(events).hello.epoch == 0
+    session.apply(1, a_fixed_policy())
+    code, _ = status_of(lambda: served.client.apply(0, 1, a_fixed_policy()))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    events.cancel()
+
+
+def test_observers_leave_a_place_for_a_controller(served: Served) -> None:
+    served.open()
+    watch = served.client.stub.Watch
+    observers = [watch(pb.WatchRequest(observe_only=True)) for _ in range(MAX_WATCHERS - 1)]
+    assert [next(observer).hello.epoch for observer in observers] == [0] * len(observers)
+    code, _ = status_of(lambda: next(watch(pb.WatchRequest(observe_only=True))))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert served.client.watch().epoch > 0
+    for observer in observers:
+        observer.cancel()
 
 
 def test_a_request_that_is_too_large_is_refused_unread(served: Served) -> None:
