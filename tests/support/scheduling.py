@@ -272,9 +272,10 @@ class Pipeline:
         schedule: Schedule | None = None,
         preemption: PreemptionPolicy | None = None,
         costs: KvCosts = UNMEASURED,
+        scheduler: Scheduler | None = None,
     ) -> None:
-        self.settings = settings or make_settings()
-        self.scheduler = Scheduler(
+        self.settings = scheduler.settings if scheduler else settings or make_settings()
+        self.scheduler = scheduler or Scheduler(
             self.settings,
             Static(chunk_tokens),
             order,

@@ -4,11 +4,13 @@ from dataclasses import dataclass, replace
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.fastpp.bounds import (
+    UNIT_TOKENS,
     KvFallback,
     guarded,
     is_short_of_kv,
     kv_fallback_tokens,
 )
+from pipelineserve.policy.fastpp.latency_model import FastppStep
 from pipelineserve.policy.fastpp.signals import Signals, Statistic, first_signals
 from pipelineserve.policy.fastpp.views import FastppView
 from pipelineserve.policy.reasons import Reason
@@ -47,6 +49,8 @@ class FastppGreedy:
         kv_fallback: the chunk under KV pressure.
         is_restoring: whether the chunk jumps back when pressure ends; the paper has no such rule.
         statistic: what is made of samples; the paper says P90.
+        unit_tokens: the multiple that chunks are raised to; another one for hardware whose steps
+            are as short with fewer tokens.
     """
 
     ttft_target_s: float
@@ -62,6 +66,7 @@ class FastppGreedy:
     kv_fallback: KvFallback = KvFallback.SMALLEST_SLOT
     is_restoring: bool = True
     statistic: Statistic = Statistic.MEAN
+    unit_tokens: int = UNIT_TOKENS
 
     def as_in_the_paper(self) -> "FastppGreedy":
         """The same targets and sizes with the paper's rules where the released code differs."""
@@ -78,11 +83,20 @@ class FastppGreedy:
         signals = first_signals(self.ttft_target_s, self.tpot_target_s)
         return FastppGreedyMemory(self.min_tokens, signals)
 
+    def observe(self, memory: FastppGreedyMemory, step: FastppStep) -> FastppGreedyMemory:
+        """Nothing is learned from steps."""
+        del step
+        return memory
+
+    def is_due(self, step_index: int, num_slots: int) -> bool:
+        """Whether this micro-batch gets a decision; between decisions the chunk stays."""
+        return step_index % num_slots == 0
+
     def decide(
         self, memory: FastppGreedyMemory, view: FastppView
     ) -> tuple[ChunkDecision, FastppGreedyMemory]:
-        """Choose for the next micro-batch; between decisions the chunk stays."""
-        if view.step_index % view.num_slots != 0:
+        """Choose for the next micro-batch."""
+        if not self.is_due(view.step_index, view.num_slots):
             return ChunkDecision(memory.chunk_tokens, Reason.NOT_YET_DUE), memory
         if not memory.signals.has_new_ttft(view):
             return ChunkDecision(memory.chunk_tokens, Reason.NO_MEASUREMENT), memory
@@ -90,13 +104,13 @@ class FastppGreedy:
         num_running = [slot.num_requests for slot in view.slots]
         is_pressed = is_short_of_kv(view, num_running, self.least_kv_free_ratio)
         if is_pressed:
-            wanted = kv_fallback_tokens(self.kv_fallback, num_running)
+            wanted = kv_fallback_tokens(self.kv_fallback, num_running, self.unit_tokens)
             reason = Reason.KV_PRESSURE
         elif memory.restore_tokens is not None:
             wanted, reason = memory.restore_tokens, Reason.KV_PRESSURE_OVER
         else:
             wanted, reason = self._by_latency(memory.chunk_tokens, signals)
-        chunk_tokens = guarded(wanted, num_running, view)
+        chunk_tokens = guarded(wanted, num_running, view, self.unit_tokens)
         if chunk_tokens > wanted:
             reason = Reason.ROOM_FOR_DECODES
         restore_tokens = self._to_restore(memory, chunk_tokens, is_pressed=is_pressed)

@@ -51,12 +51,14 @@ class LatencyModelSettings:
         first_variance: of each coefficient before the first sample.
         most_error_ratio: errors count as at most this share of the prediction.
         constant_feature: the fourth feature; the paper has a noise term instead, which is 0 here.
+        unit_tokens: micro-batches are alike if their tokens, rounded up to this, are.
     """
 
     forgetting: float = 0.9975
     first_variance: float = 1.25
     most_error_ratio: float = 0.4
     constant_feature: float = 0.1
+    unit_tokens: int = UNIT_TOKENS
 
 
 RELEASED_FIT = LatencyModelSettings()
@@ -96,7 +98,8 @@ class LatencyModel:
         if step.step_time_s <= 0 or not any(batch.has_prefill for batch in step.in_flight):
             return self
         slowest = self._slowest(step.in_flight, settings)
-        if _rounded(slowest.num_tokens) != _rounded(step.launched.num_tokens):
+        unit = settings.unit_tokens
+        if _rounded(slowest.num_tokens, unit) != _rounded(step.launched.num_tokens, unit):
             return self
         values = _scaled(slowest.features, settings)
         table_s = self.times_s[self._bucket(slowest.num_tokens)]
@@ -179,5 +182,5 @@ def _sum_of(features: StepFeatures) -> float:
     )
 
 
-def _rounded(num_tokens: int) -> int:
-    return -(-num_tokens // UNIT_TOKENS)
+def _rounded(num_tokens: int, unit_tokens: int) -> int:
+    return -(-num_tokens // unit_tokens)

@@ -5,6 +5,7 @@ from math import inf
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.fastpp.bounds import (
+    UNIT_TOKENS,
     KvFallback,
     guarded,
     is_short_of_kv,
@@ -49,7 +50,8 @@ class FastppPredictive:
         throughput_ratio: the chunk must serve this share of the demand.
         least_kv_free_ratio: KV pressure below this share.
         kv_fallback: the chunk under KV pressure.
-        fit: constants of the latency model.
+        fit: constants of the latency model, its unit among them.
+        unit_tokens: the multiple that chunks are raised to.
     """
 
     ttft_target_s: float
@@ -63,6 +65,7 @@ class FastppPredictive:
     least_kv_free_ratio: float = 0.10
     kv_fallback: KvFallback = KvFallback.SMALLEST_SLOT
     fit: LatencyModelSettings = RELEASED_FIT
+    unit_tokens: int = UNIT_TOKENS
 
     def as_in_the_paper(self) -> "FastppPredictive":
         """The same targets and sizes with the paper's rules where the released code differs."""
@@ -87,12 +90,15 @@ class FastppPredictive:
         """Learn from a step."""
         return replace(memory, model=memory.model.observe(step, self.fit))
 
+    def is_due(self, step_index: int, num_slots: int) -> bool:
+        """Whether this micro-batch gets a decision; between decisions the chunk stays."""
+        return step_index % max(1, self.cycles_per_decision * num_slots) == 0
+
     def decide(
         self, memory: FastppPredictiveMemory, view: FastppView
     ) -> tuple[ChunkDecision, FastppPredictiveMemory]:
-        """Choose for the next micro-batch; between decisions the chunk stays."""
-        period = max(1, self.cycles_per_decision * view.num_slots)
-        if view.step_index % period != 0:
+        """Choose for the next micro-batch."""
+        if not self.is_due(view.step_index, view.num_slots):
             return ChunkDecision(memory.chunk_tokens, Reason.NOT_YET_DUE), memory
         is_cutting = any(slot.chunked is not None for slot in view.slots)
         if not view.waiting_prompts and not is_cutting:
@@ -101,11 +107,11 @@ class FastppPredictive:
         signals = memory.signals.drained(view, Statistic.MEAN)
         num_running = [slot.num_running for slot in view.slots]
         if is_short_of_kv(view, num_running, self.least_kv_free_ratio):
-            wanted = kv_fallback_tokens(self.kv_fallback, num_running)
+            wanted = kv_fallback_tokens(self.kv_fallback, num_running, self.unit_tokens)
             reason = Reason.KV_PRESSURE
         else:
             wanted, reason = self._by_prediction(memory.model, view)
-        chunk_tokens = guarded(wanted, num_running, view)
+        chunk_tokens = guarded(wanted, num_running, view, self.unit_tokens)
         if chunk_tokens > wanted:
             reason = Reason.ROOM_FOR_DECODES
         return (
