@@ -16,6 +16,7 @@ from pipelineserve_engine.attention import (
     PagedKv,
     register,
 )
+from pipelineserve_engine.head import Head
 from pipelineserve_engine.kv_cache import HostPoolShape, KvCache
 from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.weights import WeightFiles
@@ -61,8 +62,12 @@ class StageModel:
         ]
         self._embedding = decoder.get_submodule("embed_tokens") if shape.is_first else None
         self._norm = decoder.get_submodule("norm") if shape.is_last else None
-        self._head = model.get_submodule("lm_head") if shape.is_last else None
-        self._load(WeightFiles(folder), is_tied=bool(config.tie_word_embeddings))
+        files = WeightFiles(folder)
+        self._load(files)
+        self._head: Head | None = None
+        if shape.is_last:
+            is_tied = bool(config.tie_word_embeddings)
+            self._head = self._load_head(files, model.get_submodule("lm_head"), is_tied=is_tied)
         # Its frequencies are no weights: made from the config, on a real device.
         rotary_type = type(decoder.get_submodule("rotary_emb"))
         self._rotary = rotary_type(config=config).to(shape.device)
@@ -80,9 +85,10 @@ class StageModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes of this stage's parameters."""
-        ends = [part for part in (self._embedding, self._norm, self._head) if part is not None]
-        parameters = {id(p): p for part in [*self._layers, *ends] for p in part.parameters()}
-        return sum(p.numel() * p.element_size() for p in parameters.values())
+        ends = [part for part in (self._embedding, self._norm) if part is not None]
+        parameters = [p for part in [*self._layers, *ends] for p in part.parameters()]
+        own_bytes = sum(p.numel() * p.element_size() for p in parameters)
+        return own_bytes + (0 if self._head is None else self._head.num_bytes)
 
     @property
     def kv_bytes(self) -> int:
@@ -127,11 +133,10 @@ class StageModel:
         """Last stage only: hidden states of sampling rows [rows, hidden] to [rows, vocabulary]."""
         assert self._norm is not None  # noqa: S101 - invariant
         assert self._head is not None, "only the last stage has the head"  # noqa: S101 - invariant
-        logits: torch.Tensor = self._head(self._norm(hidden))
-        return logits
+        return self._head(self._norm(hidden))
 
-    def _load(self, files: WeightFiles, *, is_tied: bool) -> None:
-        """Give the kept modules their weights; a tied head reads the embedding's."""
+    def _load(self, files: WeightFiles) -> None:
+        """Give the kept modules their weights."""
         wanted: dict[str, tuple[nn.Module, str]] = {}
         for offset, layer in enumerate(self._layers):
             prefix = f"model.layers.{self.shape.first_layer_index + offset}."
@@ -144,12 +149,15 @@ class StageModel:
         tensors = files.read(wanted, self.shape.dtype)
         for full_name, (module, name) in wanted.items():
             _assign(module, name, tensors[full_name].to(self.shape.device))
-        if self._head is not None:
-            source = _EMBEDDING if is_tied else _HEAD
-            tensor = tensors.get(source)
-            if tensor is None:
-                tensor = files.read([source], self.shape.dtype)[source]
-            _assign(self._head, "weight", tensor.to(self.shape.device))
+
+    def _load_head(self, files: WeightFiles, module: nn.Module, *, is_tied: bool) -> Head:
+        """A tied head reads the embedding's weight, which it shares with this stage's if any."""
+        if self._embedding is not None and is_tied:
+            return Head(self._embedding.get_parameter("weight"), is_shared=True)
+        source = _EMBEDDING if is_tied else _HEAD
+        weight = files.read([source], self.shape.dtype)[source]
+        _assign(module, "weight", weight.to(self.shape.device))
+        return Head(module.get_parameter("weight").detach(), is_shared=False)
 
 
 def _build_on_meta(config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
