@@ -37,7 +37,9 @@ class Predictive:
         horizon_s: time in which the backlog of prompts should be prefilled; a fifth of the TTFT
             target is a good choice.
         arrival_window_s: the window over which the scheduler counts arrivals for this policy.
-        num_spreads: standard deviations of the prediction's error that are added to it.
+        num_spreads: standard deviations of the prediction's error that are added to it. Few: TPOT
+            is a mean over dozens of steps, whose errors cancel, and a whole deviation on a noisy
+            machine costs more throughput than it saves (bench/results.md).
         step_overhead_s: time per micro-batch in which the slowest stage does nothing.
         cycle_overhead_s: time per cycle in which a slot is in no stage's hands.
         least_kv_free_ratio: below this share of free KV, prompts get as little as possible.
@@ -52,7 +54,7 @@ class Predictive:
     tpot_target_s: float | None
     horizon_s: float = 0.4
     arrival_window_s: float = DEFAULT_ARRIVAL_WINDOW_S
-    num_spreads: float = 1.0
+    num_spreads: float = 0.25
     step_overhead_s: float = 0.0
     cycle_overhead_s: float = 0.0
     least_kv_free_ratio: float = 0.1

@@ -125,7 +125,7 @@ def test_kv_pressure_gives_prompts_as_little_as_possible() -> None:
 
 
 def test_the_spread_of_the_prediction_is_a_margin() -> None:
-    unsure = replace(POLICY, model=replace(POLICY.model, spread_ratio=0.3))
+    unsure = replace(POLICY, model=replace(POLICY.model, spread_ratio=0.3), num_spreads=1.0)
     view = make_load_view(waiting=A_QUEUE)
     assert unsure.decide(view).chunk_tokens == 200  # 40 ms · 1.3 are 52 ms
     assert replace(unsure, num_spreads=0.0).decide(view).chunk_tokens == 400
