@@ -340,6 +340,13 @@ def _process_name(index: int) -> str:
     return "server" if index == 0 else f"stage {index - 1}"
 
 
+def as_json(result: SoakResult) -> str:
+    """For a program."""
+    # `asdict` would count a Counter's entries instead of copying them.
+    samples = [asdict(sample) for sample in result.samples]
+    return json.dumps({**vars(result), "ends": dict(result.ends), "samples": samples})
+
+
 def table(result: SoakResult) -> str:
     """For a person."""
     rows = [("requests, " + name, count) for name, count in sorted(result.ends.items())]
@@ -387,7 +394,7 @@ def main() -> int:
             max_growth_bytes=options.max_growth_mib << 20,
         )
         result = asyncio.run(soak(settings, server.pid))
-    print(json.dumps(asdict(result)) if options.json else table(result))
+    print(as_json(result) if options.json else table(result))
     return 1 if result.violations else 0
 
 
