@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from tools.crd import NAME as CRD_NAME
+from tools.crd import crd_text
 from tools.sources import ROOT, modules_of, package_folders
 from tools.stubs import stub_names, stub_text
 
@@ -53,9 +55,15 @@ def _stub(name: str, old: str) -> str:
     return stub_text(name)
 
 
+def _crd(old: str) -> str:
+    del old
+    return crd_text()
+
+
 # Each generated file and what makes its new text from its old one.
 GENERATED: Mapping[str, Callable[[str], str]] = {
     "docs/architecture.md": architecture_page,
+    f"crds/{CRD_NAME}.yaml": _crd,
     **{name: partial(_stub, name) for name in stub_names()},
 }
 

@@ -27,9 +27,12 @@ class Rule:
         scope: path of the mapping that the other paths are relative to; `[*]` stands for each item.
         reported_at: the field that a fault names, relative to `scope`.
         needs: the fields whose values `holds` gets, in this order; None for one not given.
+        cel: the same as an expression of the CRD, on the mapping as `self`; fields with a default
+            in the schema are always there.
         expected: completes "expected ..."; `remedy` says what to do next.
         defaults: values for needed fields that are not given.
         by_presence: a fault then tells which fields are there, not their values.
+        is_list_key: entries of a list must differ in `name`, which a schema says without CEL.
     """
 
     name: str
@@ -37,10 +40,12 @@ class Rule:
     reported_at: str
     needs: tuple[str, ...]
     holds: Callable[..., bool]
+    cel: str
     expected: str
     remedy: str
     defaults: Mapping[str, int] = field(default_factory=dict)
     by_presence: bool = False
+    is_list_key: bool = False
 
     @property
     def message(self) -> str:
@@ -59,6 +64,14 @@ def _ascending(lower: str, upper: str, between: tuple[str, ...]) -> Rule:
         holds=lambda a, b, *given: (
             a is None or b is None or a <= b or any(size is not None for size in given)
         ),
+        cel=" || ".join(
+            (
+                f"!has(self.{lower})",
+                f"!has(self.{upper})",
+                *(f"has(self.{size})" for size in between),
+                f"self.{lower} <= self.{upper}",
+            )
+        ),
         expected=f"at most spec.{upper}",
         remedy=f"lower {low} or raise {high}",
     )
@@ -71,6 +84,7 @@ def _exactly_one(name: str, scope: str, one: str, other: str) -> Rule:
         reported_at="",
         needs=(one, other),
         holds=lambda a, b: (a is None) != (b is None),
+        cel=f"has(self.{one}) != has(self.{other})",
         expected=f"exactly one of {one} and {other}",
         remedy="keep the one that you mean",
         by_presence=True,
@@ -111,6 +125,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="stagesPerPod",
         needs=("stages", "stagesPerPod"),
         holds=lambda stages, per_pod: per_pod is None or stages % per_pod == 0,
+        cel="!has(self.stagesPerPod) || self.stages % self.stagesPerPod == 0",
         expected="a divisor of stages",
         remedy="every pod of a replica holds the same number of stages",
     ),
@@ -120,6 +135,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="perStage",
         needs=("mode", "perStage"),
         holds=lambda mode, per_stage: (mode == "Manual") == (per_stage is not None),
+        cel="(self.mode == 'Manual') == has(self.perStage)",
         expected="perStage with mode Manual, and only then",
         remedy="give perStage and mode Manual, or neither",
     ),
@@ -129,6 +145,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="layers.perStage",
         needs=("stages", "layers.perStage"),
         holds=lambda stages, per_stage: per_stage is None or len(per_stage) == stages,
+        cel="!has(self.layers.perStage) || size(self.layers.perStage) == self.stages",
         expected="as many entries as stages",
         remedy="give the number of layers of each stage",
     ),
@@ -138,6 +155,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="parallelism.tensorParallel",
         needs=("engine.type", "parallelism.tensorParallel"),
         holds=lambda engine, devices: engine != "Torch" or devices is None or devices == 1,
+        cel="self.engine.type != 'Torch' || self.parallelism.tensorParallel == 1",
         expected="1 with engine Torch, which does not split tensors",
         remedy="raise stages instead, or use engine SGLang",
     ),
@@ -155,6 +173,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="",
         needs=("ttft", "tpot"),
         holds=lambda ttft, tpot: ttft is not None or tpot is not None,
+        cel="has(self.ttft) || has(self.tpot)",
         expected="at least one of ttft and tpot",
         remedy="give the latency that must hold, e.g. ttft: {milliseconds: 2000}",
         by_presence=True,
@@ -167,6 +186,8 @@ RULES: tuple[Rule, ...] = (
         reported_at="env",
         needs=("env",),
         holds=_names_are_unique,
+        cel="",
+        is_list_key=True,
         expected="every variable once",
         remedy="remove all but one of those with the same name",
         by_presence=True,
@@ -177,6 +198,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="revision",
         needs=("uri", "revision"),
         holds=_revision_has_meaning,
+        cel="!has(self.revision) || !self.uri.matches('^(pvc|file)://')",
         expected="no revision with a pvc:// or file:// model, whose files have none",
         remedy="remove it, or use an hf:// or pypi:// model",
     ),
@@ -186,6 +208,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="maxUnavailable",
         needs=("maxSurge", "maxUnavailable"),
         holds=lambda surge, unavailable: surge + unavailable > 0,
+        cel="self.maxSurge + self.maxUnavailable > 0",
         expected="at least 1 while maxSurge is 0",
         remedy="a rollout must add or remove a replica: raise one of the two",
         defaults={
@@ -199,6 +222,7 @@ RULES: tuple[Rule, ...] = (
         reported_at="minReplicas",
         needs=("minReplicas", "maxReplicas"),
         holds=lambda least, most: least is None or least <= most,
+        cel="self.minReplicas <= self.maxReplicas",
         expected="at most maxReplicas",
         remedy="lower minReplicas or raise maxReplicas",
     ),
