@@ -87,11 +87,28 @@ class Ending:
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
 
 
-def serve(settings: EngineSettings, ending: Ending) -> None:
+SchedulerMaker = Callable[[SchedulerSettings, EngineSettings], Scheduler]
+
+
+def make_scheduler(sizes: SchedulerSettings, settings: EngineSettings) -> Scheduler:
+    """The scheduler of the product: the static chunk until a controller says otherwise."""
+    return Scheduler(
+        sizes, Static(settings.static_chunk_tokens), schedule=SCHEDULES[settings.schedule]
+    )
+
+
+def serve(
+    settings: EngineSettings, ending: Ending, make_scheduler: SchedulerMaker = make_scheduler
+) -> None:
     """Start the pipeline and serve until asked to stop.
 
     What can be checked cheaply is checked before the model is loaded: ports, keys, config,
     partition, memory, tokenizer, trace file.
+
+    Args:
+        settings: the flags.
+        ending: what signals do.
+        make_scheduler: another one is for comparisons.
 
     Raises:
         PipelineServeError: it cannot start, or the stages failed while serving.
@@ -114,11 +131,7 @@ def serve(settings: EngineSettings, ending: Ending) -> None:
         logger.info("loading %s into %d stages", settings.served_name, plan.num_stages)
         ready_reports: list[ReadyReport] = []
         group.start(lambda report: _note_ready(report, ready_reports))
-        scheduler = Scheduler(
-            scheduler_settings(settings, plan),
-            Static(settings.static_chunk_tokens),
-            schedule=SCHEDULES[settings.schedule],
-        )
+        scheduler = make_scheduler(scheduler_settings(settings, plan), settings)
         core = EngineCore(scheduler, group, observer)
         for report in ready_reports:
             core.absorb(report, time.monotonic())
@@ -302,7 +315,7 @@ def _follow_parent(parent_pid: int) -> None:
         threading.Thread(target=watch, name="follow-parent", daemon=True).start()
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], make_scheduler: SchedulerMaker = make_scheduler) -> int:
     """Serve with the settings of these flags; 0 after an orderly end, 1 after a failure."""
     level = os.environ.get("PIPELINESERVE_LOG_LEVEL", "INFO").upper()
     if level not in logging.getLevelNamesMapping():
@@ -319,7 +332,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = parse_settings(arguments)
         _follow_parent(settings.parent_pid)
-        serve(settings, ending)
+        serve(settings, ending, make_scheduler)
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
