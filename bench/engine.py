@@ -131,12 +131,15 @@ class EngineRunner:
         core: the stages' only core; None lets them use all.
     """
 
-    def __init__(self, folder: Path, stages: int, core: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, stages: int, core: int | None = None, chunk_tokens: int = CHUNK_TOKENS
+    ) -> None:
+        self._chunk_tokens = chunk_tokens
         self._settings = EngineSettings(
             model_folder=folder,
             served_name="bench",
             stages=stages,
-            static_chunk_tokens=CHUNK_TOKENS,
+            static_chunk_tokens=chunk_tokens,
             max_context_tokens=1024,
             threads_per_stage=0 if core is None else 1,
         )
@@ -147,7 +150,9 @@ class EngineRunner:
 
     def __call__(self, load: Load) -> Figures:
         """Run one load to its end."""
-        scheduler = Scheduler(scheduler_settings(self._settings, self._plan), Static(CHUNK_TOKENS))
+        scheduler = Scheduler(
+            scheduler_settings(self._settings, self._plan), Static(self._chunk_tokens)
+        )
         observer = Observer(Telemetry(CollectorRegistry()), self._plan.num_stages)
         core = EngineCore(scheduler, self._group, observer)
         meter = Meter(self._plan.num_stages)
@@ -338,6 +343,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--output-tokens", type=int, default=48)
+    parser.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve-generate", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -350,12 +356,15 @@ def main() -> None:
         Load(int(streams), options.prompt_tokens, options.output_tokens)
         for streams in options.streams.split(",")
     ]
+    chunk = options.chunk_tokens
     runners: dict[str, Runner] = {
         "generate": GenerateRunner(folder),
-        "PP 1": EngineRunner(folder, 1),
-        "PP 1, 1 core": EngineRunner(folder, 1, core=min(os.sched_getaffinity(0))),
-        "PP 2": EngineRunner(folder, 2),
-        "PP 3": EngineRunner(folder, 3),
+        "PP 1": EngineRunner(folder, 1, chunk_tokens=chunk),
+        "PP 1, 1 core": EngineRunner(
+            folder, 1, core=min(os.sched_getaffinity(0)), chunk_tokens=chunk
+        ),
+        "PP 2": EngineRunner(folder, 2, chunk_tokens=chunk),
+        "PP 3": EngineRunner(folder, 3, chunk_tokens=chunk),
     }
     try:
         results = measure(runners, loads, options.rounds)

@@ -7,6 +7,7 @@ The least of several rounds taken in turn, in milliseconds, by the rows that sam
 
 import argparse
 import time
+from collections.abc import Callable
 
 import torch
 from torch.nn.functional import linear
@@ -26,7 +27,10 @@ def main() -> None:
     torch.set_num_threads(1)
     weight = torch.randn(options.vocabulary, options.hidden)
     head = Head(weight, is_shared=False)
-    products = {"linear": lambda hidden: linear(hidden, weight), "packed": head}
+    products: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "linear": lambda hidden: linear(hidden, weight),
+        "packed": head,
+    }
     print("rows " + "".join(f"{name:>10}" for name in products))
     with torch.inference_mode():
         for num_rows in ROWS:
