@@ -6,7 +6,8 @@ Short chats arrive all the time and decode; bursts of long prompts come down on 
 run on the same cores, of which one at a time has work: ours with its sidecar, which goes from one
 policy to the next by edits of its manifest; and ours under each of FastPP's two laws, which have
 the released constants with another unit of tokens and a table measured as their authors do. The
-best static chunk is found first, by another seed, over all sizes that a factor of 1.5 or 2 apart.
+best static chunk is found first, by another seed, over sizes a factor of 1.3 to 2 apart. All wait
+in order of arrival, as FastPP's scheduler has it; ours once more with the order that it would have.
 Latencies are those of the client, bubbles and chunks those of the engine's step records. A request
 attains if it meets both targets. Run it on an idle machine.
 """
@@ -130,9 +131,11 @@ def reasons_of(run: Run) -> str:
     )
 
 
-def using(ours: Product, policy: str, static_tokens: int | None = None) -> Callable[[], None]:
+def using(
+    ours: Product, policy: str, static_tokens: int | None = None, order: str = "Arrival"
+) -> Callable[[], None]:
     """An edit of the manifest, to be made when its turn has come."""
-    return lambda: ours.use(policy, static_tokens)
+    return lambda: ours.use(policy, static_tokens, order)
 
 
 @contextmanager
@@ -168,6 +171,9 @@ def contestants(
             *(Contestant(name, ours.engine, using(ours, "Static", t)) for name, t in statics),
             Contestant("Greedy", ours.engine, using(ours, "Greedy", tuned)),
             Contestant("Predictive", ours.engine, using(ours, "Predictive", tuned)),
+            Contestant(
+                "Predictive, Ageing", ours.engine, using(ours, "Predictive", tuned, "Ageing")
+            ),
             *theirs,
         ]
 

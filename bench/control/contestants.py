@@ -63,19 +63,20 @@ class Product:
         self._sidecar_url = sidecar_url
         self._sizes = sizes
 
-    def use(self, policy: str, static_tokens: int | None = None) -> None:
+    def use(self, policy: str, static_tokens: int | None = None, order: str = "Arrival") -> None:
         """Edit, and wait until the sidecar follows it and its policy is in force.
 
         Raises:
             ToolError: it does not within two minutes, or refuses the edit.
         """
-        write_manifest(self._manifest, self._sizes, policy, static_tokens)
+        write_manifest(self._manifest, self._sizes, policy, static_tokens, order)
         wanted = static_tokens or self._sizes.static_tokens
         deadline_s = time.monotonic() + _TIMEOUT_S
         while True:
             state = self.state()
             chunk, control = state["chunk"], state["control"]
-            is_followed = (chunk["policy"], chunk["static_tokens"]) == (policy, wanted)
+            followed = (chunk["policy"], chunk["static_tokens"], control["order"])
+            is_followed = followed == (policy, wanted, order)
             if is_followed and control["is_effective"]:
                 return
             if control["refused_edit"] or time.monotonic() > deadline_s:
@@ -88,7 +89,9 @@ class Product:
         return found
 
 
-def write_manifest(path: Path, sizes: Sizes, policy: str, static_tokens: int | None = None) -> None:
+def write_manifest(
+    path: Path, sizes: Sizes, policy: str, static_tokens: int | None = None, order: str = "Arrival"
+) -> None:
     """A resource with these targets; replaced at once, so that nobody reads half of it."""
     document = {
         "apiVersion": "pipelineserve.dev/v1alpha1",
@@ -110,7 +113,7 @@ def write_manifest(path: Path, sizes: Sizes, policy: str, static_tokens: int | N
                 "stepTokens": sizes.unit_tokens,
                 "staticTokens": static_tokens or sizes.static_tokens,
             },
-            "queueing": {"order": "Arrival"},
+            "queueing": {"order": order},
             "rebalancing": {"mode": "Off"},
             "control": {"mode": "Active", "leaseSeconds": 5, "staleSeconds": 30},
         },
