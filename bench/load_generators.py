@@ -33,7 +33,7 @@ from typing import Any
 import yaml
 from bench.environments import TORCH, ToolError, environment, say
 
-from pipelineserve_cli.load.summaries import percentile, summarise
+from pipelineserve.load.summaries import percentile, summarise
 
 LARGEST_DIFFERENCE_RATIO = 0.02
 LARGEST_DIFFERENCE_S = 0.002

@@ -49,15 +49,10 @@ from bench.engine import CHUNK_TOKENS, DEFAULT_MODEL
 from bench.environments import TORCH, ToolError, environment, pip_install, run_quietly, say
 from bench.server_processes import cpu_s_of_machine, cpu_s_of_tree, free_port, serving
 
+from pipelineserve.load.prompts import SyntheticBlock, SyntheticPrompt
 from pipelineserve_cli.load.bodies import BodySettings, Endpoint
 from pipelineserve_cli.load.client import ClientSettings, LoadClient
-from pipelineserve_cli.load.plan import (
-    Bound,
-    LoadPlan,
-    PlannedRequest,
-    SyntheticBlock,
-    SyntheticPrompt,
-)
+from pipelineserve_cli.load.plan import Bound, LoadPlan, PlannedRequest
 from pipelineserve_cli.load.records import RequestRecord
 from pipelineserve_cli.load.run import LoadRun
 from pipelineserve_engine.model_config import load_config

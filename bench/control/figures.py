@@ -6,8 +6,8 @@ from statistics import fmean
 
 from bench.control.watching import SeenStep
 
+from pipelineserve.load.summaries import Share, Summary, share_of, summarise
 from pipelineserve_cli.load.records import RequestRecord
-from pipelineserve_cli.load.summaries import Share, Summary, share_of, summarise
 
 
 @dataclass(frozen=True)

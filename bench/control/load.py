@@ -4,13 +4,8 @@ import math
 from dataclasses import dataclass
 from random import Random
 
-from pipelineserve_cli.load.plan import (
-    Bound,
-    LoadPlan,
-    PlannedRequest,
-    SyntheticBlock,
-    SyntheticPrompt,
-)
+from pipelineserve.load.prompts import SyntheticBlock, SyntheticPrompt
+from pipelineserve_cli.load.plan import Bound, LoadPlan, PlannedRequest
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pipelineserve.api import LatencyTarget, PipelineServe
 from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.load.summaries import percentile
 from pipelineserve_cli.demo_plan import mixed_plan, one_question
 from pipelineserve_cli.load.bodies import BodySettings, Endpoint
 from pipelineserve_cli.load.client import ClientSettings
@@ -18,7 +19,6 @@ from pipelineserve_cli.load.plan import LoadPlan
 from pipelineserve_cli.load.records import RequestRecord
 from pipelineserve_cli.load.report import LoadReport
 from pipelineserve_cli.load.session import LoadSession
-from pipelineserve_cli.load.summaries import percentile
 
 _NUM_REQUESTS = 18
 _RATE_PER_S = 0.8

@@ -2,8 +2,9 @@
 
 from itertools import islice
 
-from pipelineserve_cli.load.arrivals import Poisson, arrival_times_s
-from pipelineserve_cli.load.plan import Bound, ChatPrompt, LoadPlan, PlannedRequest
+from pipelineserve.load.arrivals import Poisson, arrival_times_s
+from pipelineserve.load.prompts import ChatPrompt
+from pipelineserve_cli.load.plan import Bound, LoadPlan, PlannedRequest
 from pipelineserve_cli.load.planner import stream_of
 
 # A passage for the longer prompts; about 150 tokens each time that it is repeated.

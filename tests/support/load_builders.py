@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from pipelineserve_cli.load.arrivals import Arrivals, Constant
-from pipelineserve_cli.load.lengths import Fixed, Lengths
-from pipelineserve_cli.load.plan import Bound, LoadPlan, PlannedRequest, TextPrompt
+from pipelineserve.load.arrivals import Arrivals, Constant
+from pipelineserve.load.lengths import Fixed, Lengths
+from pipelineserve.load.prompts import TextPrompt
+from pipelineserve.load.selection import RowChoice
+from pipelineserve_cli.load.plan import Bound, LoadPlan, PlannedRequest
 from pipelineserve_cli.load.planner import PlanSettings
 from pipelineserve_cli.load.records import Failure, FailureKind, RequestRecord
 
@@ -38,7 +40,7 @@ def settings_of(
     """Ten requests, two a second."""
     return PlanSettings(
         seed, arrivals, input_lengths, output_lengths, num_requests, duration_s, num_warm_up,
-        first_row, end_row, is_shuffled, input_scale, longest_tokens,
+        RowChoice(first_row, end_row, is_shuffled, input_scale, longest_tokens),
     )  # fmt: skip
 
 

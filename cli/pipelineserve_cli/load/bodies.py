@@ -8,14 +8,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from pipelineserve.errors import Fault, InvalidInputError
-from pipelineserve_cli.load.plan import (
-    ChatPrompt,
-    LoadPlan,
-    PlannedRequest,
-    SyntheticBlock,
-    SyntheticPrompt,
-    TextPrompt,
-)
+from pipelineserve.load.prompts import ChatPrompt, SyntheticBlock, SyntheticPrompt, TextPrompt
+from pipelineserve_cli.load.plan import LoadPlan, PlannedRequest
 
 SymbolT = TypeVar("SymbolT")
 

@@ -10,20 +10,21 @@ import httpx
 from rich.console import Console
 
 from pipelineserve.errors import EngineUnavailableError, Fault, InvalidInputError
+from pipelineserve.load.row_files import read_rows
+from pipelineserve.load.targets import Target, Targets
 from pipelineserve_cli.load.bodies import (
     BodySettings,
     default_endpoint,
     require_endpoint,
 )
 from pipelineserve_cli.load.client import ClientSettings, find_models
-from pipelineserve_cli.load.figures import Target, Targets, targets_of
+from pipelineserve_cli.load.figures import targets_of
 from pipelineserve_cli.load.options import LoadOptions, load_options
 from pipelineserve_cli.load.plan import LoadPlan
 from pipelineserve_cli.load.plan_export import plan_as_json
 from pipelineserve_cli.load.plan_settings import plan_settings
 from pipelineserve_cli.load.planner import make_plan
 from pipelineserve_cli.load.report import LoadReport, request_as_json
-from pipelineserve_cli.load.row_files import read_rows
 from pipelineserve_cli.load.run import RunResult
 from pipelineserve_cli.load.session import LoadSession
 from pipelineserve_cli.load.tables import plan_table, print_on, report_tables

@@ -5,51 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelineserve.api import SloSpec
+from pipelineserve.load.summaries import Share, Summary, share_of, summarise
+from pipelineserve.load.targets import Target, Targets, Window
 from pipelineserve_cli.load.plan import LoadPlan
 from pipelineserve_cli.load.records import FailureKind, RequestRecord
-from pipelineserve_cli.load.summaries import Share, Summary, share_of, summarise
-
-_STEADY_FROM = 0.1
-_STEADY_TO = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A bound for one latency, and the percentile that shall keep it."""
-
-    percentile: int
-    target_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """A request meets them if each of its latencies keeps its bound."""
-
-    ttft: Target | None = None
-    tpot: Target | None = None
-    e2e: Target | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to meet."""
-        return self.ttft is None and self.tpot is None and self.e2e is None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A span of the run."""
-
-    begin_s: float
-    end_s: float
-
-    @property
-    def duration_s(self) -> float:
-        """Its length."""
-        return self.end_s - self.begin_s
-
-    def holds(self, at_s: float) -> bool:
-        """Whether this moment is inside, both ends included."""
-        return self.begin_s <= at_s <= self.end_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +57,6 @@ def whole_run(plan: LoadPlan, records: Sequence[RequestRecord]) -> Window:
     return Window(begin_s, max(ends_s, default=begin_s))
 
 
-def steady_window(plan: LoadPlan) -> Window | None:
-    """Between the planned arrivals at 10 % and 90 % of the measured ones; None below 10 of them."""
-    times_s = [request.at_s for request in plan.measured]
-    if len(times_s) < 10:
-        return None
-    last = len(times_s) - 1
-    window = Window(times_s[round(last * _STEADY_FROM)], times_s[round(last * _STEADY_TO)])
-    return window if window.duration_s > 0 else None
-
-
 def measure(records: Sequence[RequestRecord], targets: Targets, window: Window) -> Figures:
     """The figures of one window; warm-up requests never count."""
     measured = [record for record in records if not record.is_warm_up]
@@ -136,15 +85,8 @@ def measure(records: Sequence[RequestRecord], targets: Targets, window: Window) 
 
 
 def meets(record: RequestRecord, targets: Targets) -> bool:
-    """Whether a whole answer keeps every bound; a latency that it does not have keeps its bound."""
-    if record.failure is not None:
-        return False
-    pairs = (
-        (record.ttft_s, targets.ttft), (record.tpot_s, targets.tpot), (record.e2e_s, targets.e2e)
-    )  # fmt: skip
-    return all(
-        value_s is None or target is None or value_s <= target.target_s for value_s, target in pairs
-    )
+    """Whether a whole answer keeps every bound."""
+    return record.failure is None and targets.are_met(record.ttft_s, record.tpot_s, record.e2e_s)
 
 
 def _summary(values_s: Sequence[float | None]) -> Summary | None:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelineserve_cli.load.arrivals import ArrivalKind
+from pipelineserve.load.arrivals import ArrivalKind
+from pipelineserve.load.lengths import Lengths, parse_lengths
 from pipelineserve_cli.load.bodies import Endpoint
-from pipelineserve_cli.load.lengths import Lengths, parse_lengths
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

@@ -3,13 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from pipelineserve_cli.load.plan import (
-    ChatPrompt,
-    LoadPlan,
-    PlannedRequest,
-    SyntheticPrompt,
-    TextPrompt,
-)
+from pipelineserve.load.prompts import ChatPrompt, SyntheticPrompt, TextPrompt
+from pipelineserve_cli.load.plan import LoadPlan, PlannedRequest
 
 SCHEMA = "pipelineserve.load-plan/v1"
 

@@ -1,7 +1,7 @@
 """From options to a plan's settings: defaults that depend on others, and what excludes what."""
 
 from pipelineserve.errors import Fault, InvalidInputError
-from pipelineserve_cli.load.arrivals import (
+from pipelineserve.load.arrivals import (
     ArrivalKind,
     Arrivals,
     Bursts,
@@ -10,9 +10,10 @@ from pipelineserve_cli.load.arrivals import (
     Poisson,
     Timestamps,
 )
+from pipelineserve.load.row_files import RowFile
+from pipelineserve.load.selection import RowChoice
 from pipelineserve_cli.load.options import LoadOptions
 from pipelineserve_cli.load.planner import PlanSettings
-from pipelineserve_cli.load.row_files import RowFile
 
 _DEFAULT_RATE_PER_S = 1.0
 _DEFAULT_REQUESTS = 100
@@ -39,11 +40,9 @@ def plan_settings(options: LoadOptions, file: RowFile | None) -> PlanSettings:
         num_requests=_num_requests(options, arrivals),
         duration_s=options.duration or _DEFAULT_DURATION_S,
         num_warm_up=options.warm_up,
-        first_row=first_row,
-        end_row=end_row,
-        is_shuffled=options.shuffle,
-        input_scale=options.input_scale,
-        longest_tokens=options.longest_tokens,
+        rows=RowChoice(
+            first_row, end_row, options.shuffle, options.input_scale, options.longest_tokens
+        ),
     )
 
 

@@ -5,23 +5,19 @@ Chance comes from named streams of one seed: other lengths leave the arrivals as
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 from pipelineserve.errors import Fault, InvalidInputError
-from pipelineserve_cli.load.arrivals import Arrivals, Timestamps, arrival_times_s
-from pipelineserve_cli.load.lengths import Lengths, draw
-from pipelineserve_cli.load.plan import (
-    Bound,
-    LoadPlan,
-    PlannedRequest,
-    SyntheticBlock,
-    SyntheticPrompt,
-)
-from pipelineserve_cli.load.row_files import Row, RowFile
+from pipelineserve.load.arrivals import Arrivals, Timestamps, arrival_times_s
+from pipelineserve.load.lengths import Lengths, draw
+from pipelineserve.load.prompts import SyntheticBlock, SyntheticPrompt
+from pipelineserve.load.row_files import Row, RowFile
+from pipelineserve.load.selection import ChosenRows, RowChoice, choose_rows
+from pipelineserve_cli.load.plan import Bound, LoadPlan, PlannedRequest
 
 HASHED_BLOCK_TOKENS = 512  # of one entry of hash_ids
+_SAYS_NOTHING = Row()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +27,7 @@ class PlanSettings:
     Attributes:
         num_requests: the most to measure; `num_warm_up` come before them, from the same process.
         duration_s: no request is planned later than this after the first.
-        first_row, end_row: which rows of the file are used, `end_row` not included.
-        is_shuffled: rows in random order instead of the file's; not with timestamps.
-        input_scale: factor on the prompt lengths of rows.
-        longest_tokens: rows whose prompt and output are longer together are left out.
+        rows: which rows of the file are used; shuffled ones do not go with timestamps.
     """
 
     seed: int
@@ -44,11 +37,7 @@ class PlanSettings:
     num_requests: int
     duration_s: float
     num_warm_up: int = 0
-    first_row: int = 0
-    end_row: int | None = None
-    is_shuffled: bool = False
-    input_scale: float = 1.0
-    longest_tokens: int | None = None
+    rows: RowChoice = field(default_factory=RowChoice)
 
 
 def make_plan(settings: PlanSettings, file: RowFile | None) -> LoadPlan:
@@ -57,8 +46,9 @@ def make_plan(settings: PlanSettings, file: RowFile | None) -> LoadPlan:
     Raises:
         InvalidInputError: nothing would be measured, or the file has no times to follow.
     """
-    selection = _Selection(settings, file)
-    requests, bound = _requests(settings, selection)
+    chance = stream_of(settings.seed, "rows")
+    chosen = None if file is None else choose_rows(file, settings.rows, chance)
+    requests, bound = _requests(settings, chosen)
     if not any(not request.is_warm_up for request in requests):
         raise _invalid(
             f"it has {len(requests)} requests and all are warm-up; raise --requests or "
@@ -68,8 +58,8 @@ def make_plan(settings: PlanSettings, file: RowFile | None) -> LoadPlan:
         requests,
         settings.seed,
         str(settings.arrivals),
-        selection.describe_lengths(),
-        selection.describe(len(requests)),
+        _describe_lengths(settings, chosen),
+        "none, all synthetic" if chosen is None else chosen.describe(len(requests)),
         bound,
     )
 
@@ -79,88 +69,42 @@ def stream_of(seed: int, name: str) -> random.Random:
     return random.Random(f"{seed}/{name}")  # noqa: S311 - a load, not secrets
 
 
-class _Selection:
-    """The rows that the settings choose, in the order of their use."""
-
-    def __init__(self, settings: PlanSettings, file: RowFile | None) -> None:
-        self._settings = settings
-        self._file = file
-        self._num_chosen = 0
-
-    @cached_property
-    def rows(self) -> tuple[Row, ...]:
-        """Never empty; without a file one row that says nothing."""
-        if self._file is None:
-            return (Row(),)
-        chosen = self._file.rows[self._settings.first_row : self._settings.end_row]
-        self._num_chosen = len(chosen)
-        kept = [row for row in chosen if not self._is_too_long(row)]
-        if not kept:
-            raise _invalid(
-                f"none of the {len(self._file.rows)} rows of {self._file.name} is left; "
-                "widen --rows or raise --longest-tokens"
-            )
-        if self._settings.is_shuffled:
-            stream_of(self._settings.seed, "rows").shuffle(kept)
-        return tuple(kept)
-
-    def timed_rows(self) -> Iterator[tuple[float, Row]]:
-        """Arrivals with their rows; ends only if the file decides about the arrivals."""
-        arrivals = self._settings.arrivals
-        if not isinstance(arrivals, Timestamps):
-            times_s = arrival_times_s(arrivals, stream_of(self._settings.seed, "arrivals"))
-            return zip(times_s, cycle(self.rows), strict=False)
-        if self._file is None or not self._file.has_times:
-            raise _invalid(
-                "arrivals from timestamps need a file that has them; name one with --dataset or "
-                "choose --arrivals poisson"
-            )
-        begin_s = self.rows[0].at_s or 0.0
-        scale = arrivals.rate_scale
-        return (((row.at_s or 0.0) / scale - begin_s / scale, row) for row in self.rows)
-
-    def describe(self, num_used: int) -> str:
-        """Which rows were used."""
-        if self._file is None:
-            return "none, all synthetic"
-        settings, end = self._settings, self._settings.end_row or len(self._file.rows)
-        order = ", shuffled" if settings.is_shuffled else ""
-        left_out = self._num_chosen - len(self.rows)
-        skipped = f", {left_out} longer than {settings.longest_tokens} tokens left out"
-        again = f", used {num_used / len(self.rows):.2f} times" if num_used > len(self.rows) else ""
-        return (
-            f"{min(num_used, len(self.rows))} of rows {settings.first_row} to "
-            f"{min(end, len(self._file.rows)) - 1} of {self._file.name}{order}"
-            f"{skipped if left_out else ''}{again}"
+def _timed_rows(settings: PlanSettings, chosen: ChosenRows | None) -> Iterator[tuple[float, Row]]:
+    """Arrivals with their rows; ends only if the file decides about the arrivals."""
+    arrivals = settings.arrivals
+    rows = (_SAYS_NOTHING,) if chosen is None else chosen.rows
+    if not isinstance(arrivals, Timestamps):
+        times_s = arrival_times_s(arrivals, stream_of(settings.seed, "arrivals"))
+        return zip(times_s, cycle(rows), strict=False)
+    if chosen is None or not chosen.file.has_times:
+        raise _invalid(
+            "arrivals from timestamps need a file that has them; name one with --dataset or "
+            "choose --arrivals poisson"
         )
+    return zip(chosen.times_s(arrivals.rate_scale), rows, strict=True)
 
-    def describe_lengths(self) -> str:
-        """Where input and output lengths come from."""
-        row, settings = self.rows[0], self._settings
-        scale = f" x {settings.input_scale:g}" if settings.input_scale != 1.0 else ""
-        if row.prompt is not None:
-            prompt = "the file's texts"
-        else:
-            prompt = f"{settings.input_lengths}" if row.prompt_tokens is None else f"rows{scale}"
-        has_output = all(row.output_tokens is not None for row in self.rows)
-        output = "rows" if has_output else f"{settings.output_lengths}"
-        return f"in: {prompt}; out: {output}"
 
-    def _is_too_long(self, row: Row) -> bool:
-        longest = self._settings.longest_tokens
-        if longest is None or row.prompt_tokens is None:
-            return False
-        prompt_tokens = _scaled(row.prompt_tokens, self._settings)
-        return prompt_tokens + max(1, row.output_tokens or 0) > longest
+def _describe_lengths(settings: PlanSettings, chosen: ChosenRows | None) -> str:
+    """Where input and output lengths come from."""
+    rows = (_SAYS_NOTHING,) if chosen is None else chosen.rows
+    input_scale = settings.rows.input_scale
+    scale = f" x {input_scale:g}" if input_scale != 1.0 else ""
+    if rows[0].prompt is not None:
+        prompt = "the file's texts"
+    else:
+        prompt = f"{settings.input_lengths}" if rows[0].prompt_tokens is None else f"rows{scale}"
+    has_output = all(row.output_tokens is not None for row in rows)
+    output = "rows" if has_output else f"{settings.output_lengths}"
+    return f"in: {prompt}; out: {output}"
 
 
 def _requests(
-    settings: PlanSettings, selection: _Selection
+    settings: PlanSettings, chosen: ChosenRows | None
 ) -> tuple[tuple[PlannedRequest, ...], Bound]:
     wanted = settings.num_warm_up + settings.num_requests
     writer = _RequestWriter(settings)
     requests: list[PlannedRequest] = []
-    for at_s, row in islice(selection.timed_rows(), wanted):
+    for at_s, row in islice(_timed_rows(settings, chosen), wanted):
         if at_s > settings.duration_s:
             return tuple(requests), Bound.DURATION
         requests.append(writer.request(len(requests), at_s, row))
@@ -194,8 +138,8 @@ class _RequestWriter:
         if row.prompt_tokens is None:
             num_tokens = draw(settings.input_lengths, self._inputs)
         else:
-            num_tokens = _scaled(row.prompt_tokens, settings)
-        block_tokens = max(1, round(HASHED_BLOCK_TOKENS * settings.input_scale))
+            num_tokens = settings.rows.prompt_tokens(row.prompt_tokens)
+        block_tokens = max(1, round(HASHED_BLOCK_TOKENS * settings.rows.input_scale))
         blocks: list[SyntheticBlock] = []
         for hash_id in row.hash_ids:
             size = min(block_tokens, num_tokens - sum(block.num_tokens for block in blocks))
@@ -205,10 +149,6 @@ class _RequestWriter:
         if rest > 0:
             blocks.append(SyntheticBlock(f"{settings.seed}/request/{index}", rest))
         return SyntheticPrompt(tuple(blocks))
-
-
-def _scaled(prompt_tokens: int, settings: PlanSettings) -> int:
-    return max(1, round(prompt_tokens * settings.input_scale))
 
 
 def _invalid(message: str) -> InvalidInputError:

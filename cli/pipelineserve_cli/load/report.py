@@ -4,19 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pipelineserve.load.summaries import Summary, summarise
+from pipelineserve.load.targets import Targets, steady_window
 from pipelineserve_cli.load.bodies import BodySettings
 from pipelineserve_cli.load.client import ClientSettings
-from pipelineserve_cli.load.figures import (
-    Figures,
-    Targets,
-    measure,
-    steady_window,
-    whole_run,
-)
+from pipelineserve_cli.load.figures import Figures, measure, whole_run
 from pipelineserve_cli.load.plan import LoadPlan
 from pipelineserve_cli.load.records import FailureKind, RequestRecord
 from pipelineserve_cli.load.run import RunResult
-from pipelineserve_cli.load.summaries import Summary, summarise
 
 SCHEMA = "pipelineserve.load/v1"
 _LARGEST_LAG_RATIO = 0.01
@@ -83,7 +78,7 @@ def make_report(
 ) -> LoadReport:
     """Judge a run."""
     records = result.records
-    steady = steady_window(plan)
+    steady = steady_window([request.at_s for request in plan.measured])
     measured = [record for record in records if not record.is_warm_up]
     whole = measure(records, targets, whole_run(plan, records))
     lag_s = summarise(record.lag_s for record in measured)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from pipelineserve.load.targets import Targets
 from pipelineserve_cli.load.bodies import BodySettings
 from pipelineserve_cli.load.client import ClientSettings, LoadClient
-from pipelineserve_cli.load.figures import Targets
 from pipelineserve_cli.load.plan import LoadPlan
 from pipelineserve_cli.load.progress import live_counts
 from pipelineserve_cli.load.report import LoadReport, make_report

@@ -6,10 +6,11 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from pipelineserve_cli.load.figures import Figures, Target
+from pipelineserve.load.summaries import Share, Summary, summarise
+from pipelineserve.load.targets import Target
+from pipelineserve_cli.load.figures import Figures
 from pipelineserve_cli.load.plan import LoadPlan
 from pipelineserve_cli.load.report import Conditions, LoadReport
-from pipelineserve_cli.load.summaries import Share, Summary, summarise
 
 _COLUMNS = ("", "mean", "P50", "P90", "P95", "P99", "max", "target")
 

@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 
 from load_builders import plan_of
 from pipelineserve.errors import InvalidInputError
+from pipelineserve.load.prompts import (
+    ChatPrompt,
+    Prompt,
+    SyntheticBlock,
+    SyntheticPrompt,
+    TextPrompt,
+)
 from pipelineserve_cli.load.bodies import (
     BodySettings,
     Endpoint,
@@ -17,15 +24,7 @@ from pipelineserve_cli.load.bodies import (
     default_endpoint,
     require_endpoint,
 )
-from pipelineserve_cli.load.plan import (
-    ChatPrompt,
-    LoadPlan,
-    PlannedRequest,
-    Prompt,
-    SyntheticBlock,
-    SyntheticPrompt,
-    TextPrompt,
-)
+from pipelineserve_cli.load.plan import LoadPlan, PlannedRequest
 
 COMPLETIONS = BodySettings("org/m", Endpoint.COMPLETIONS, ignores_eos=True, vocabulary_size=50)
 CHAT = replace(COMPLETIONS, endpoint=Endpoint.CHAT, ignores_eos=False)

@@ -1,7 +1,8 @@
 """The demo's load is decided by its seed alone."""
 
+from pipelineserve.load.prompts import ChatPrompt
 from pipelineserve_cli.demo_plan import mixed_plan, one_question
-from pipelineserve_cli.load.plan import ChatPrompt, PlannedRequest
+from pipelineserve_cli.load.plan import PlannedRequest
 
 
 def num_characters(request: PlannedRequest) -> int:

@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from load_builders import plan_of, record_of
-from pipelineserve_cli.load.figures import (
-    Figures,
-    Target,
-    Targets,
-    Window,
-    measure,
-    meets,
-    steady_window,
-    whole_run,
-)
+from pipelineserve.load.targets import Target, Targets, Window
+from pipelineserve_cli.load.figures import Figures, measure, meets, whole_run
 from pipelineserve_cli.load.records import FailureKind, RequestRecord
 
 TTFT_1S = Targets(ttft=Target(90, 1.0))
@@ -90,16 +82,6 @@ def test_the_whole_run_lasts_from_the_first_measured_request_to_the_last_end() -
     plan = plan_of([0.0, 1.0, 2.0], num_warm_up=1)
     records = [record_of(ended_s=9.0, is_warm_up=True), record_of(ended_s=5.0), record_of()]
     assert whole_run(plan, records) == Window(1.0, 5.0)
-
-
-def test_the_steady_window_is_the_middle_of_the_measured_arrivals() -> None:
-    plan = plan_of([float(at_s) for at_s in range(103)], num_warm_up=2)
-    assert steady_window(plan) == Window(12.0, 92.0)
-
-
-@pytest.mark.parametrize("times_s", [[1.0] * 20, [0.0, 1.0, 2.0]])
-def test_too_few_arrivals_or_all_at_once_have_no_steady_window(times_s: list[float]) -> None:
-    assert steady_window(plan_of(times_s)) is None
 
 
 @given(st.lists(st.sampled_from([None, *FailureKind]), max_size=30))

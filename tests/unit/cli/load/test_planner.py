@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from load_builders import settings_of
 from pipelineserve.errors import InvalidInputError
-from pipelineserve_cli.load.arrivals import Gamma, Poisson, Timestamps
-from pipelineserve_cli.load.lengths import Fixed, Uniform
-from pipelineserve_cli.load.plan import Bound, LoadPlan, SyntheticPrompt, TextPrompt
+from pipelineserve.load.arrivals import Gamma, Poisson, Timestamps
+from pipelineserve.load.lengths import Fixed, Uniform
+from pipelineserve.load.prompts import SyntheticPrompt, TextPrompt
+from pipelineserve.load.row_files import Row, RowFile
+from pipelineserve_cli.load.plan import Bound, LoadPlan
 from pipelineserve_cli.load.planner import make_plan
-from pipelineserve_cli.load.row_files import Row, RowFile
 
 TRACE = RowFile("trace.csv", tuple(Row(i, i * 0.5, 100 + i, 10 + i) for i in range(20)))
 

@@ -8,9 +8,9 @@ from io import StringIO
 from rich.console import Console
 
 from load_builders import plan_of, record_of
+from pipelineserve.load.targets import Target, Targets
 from pipelineserve_cli.load.bodies import BodySettings, Endpoint
 from pipelineserve_cli.load.client import ClientSettings
-from pipelineserve_cli.load.figures import Target, Targets
 from pipelineserve_cli.load.records import Failure, FailureKind, RequestRecord
 from pipelineserve_cli.load.report import LoadReport, make_report, request_as_json
 from pipelineserve_cli.load.run import RunResult

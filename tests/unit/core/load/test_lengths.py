@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve_cli.load.lengths import Fixed, LogNormal, Uniform, draw, parse_lengths
+from pipelineserve.load.lengths import Fixed, LogNormal, Uniform, draw, parse_lengths
 
 
 def test_reads_every_form() -> None:

@@ -12,17 +12,20 @@ The format is told by the content. A name that ends in `.gz` is unpacked.
 import csv
 import gzip
 import json
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pipelineserve.errors import Fault, InvalidInputError
-from pipelineserve_cli.load.plan import ChatPrompt, TextPrompt
+from pipelineserve.load.prompts import ChatPrompt, TextPrompt
 
 _MOST_FAULTS = 10
 _LARGEST_NUMBER = 1e15
+# A packed file of a few MiB can unpack to more than memory holds.
+_LARGEST_BYTES = 512 * 2**20
 _MILLISECONDS_PER_S = 1000.0
 
 
@@ -31,7 +34,7 @@ class Row:
     """One row; what the file does not say is None.
 
     Attributes:
-        index: in the file, from 0.
+        index: among the file's rows, from 0.
         at_s: since the file's first row.
         hash_ids: names of the prompt's 512-token blocks; equal names are equal tokens.
     """
@@ -63,17 +66,14 @@ def read_rows(path: Path) -> RowFile:
     Raises:
         InvalidInputError: it cannot be read, or rows are faulty; the first faults are named.
     """
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-            lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise _invalid(path, f"cannot be read ({error}); expected UTF-8 text or its .gz") from None
+    lines = _read_text(path).splitlines()
     if not lines:
         raise _invalid(path, "is empty; expected CSV with a header, or one JSON object per line")
     if lines[0].lstrip().startswith("{"):
-        rows = _parse_all(path, enumerate(lines), lambda line: _json_row(json.loads(line)))
+        numbered = enumerate(lines, start=1)
+        rows = _parse_all(path, numbered, lambda line: _json_row(json.loads(line)))
     else:
-        rows = _parse_all(path, enumerate(csv.DictReader(lines)), _csv_row)
+        rows = _parse_all(path, _numbered_cells(path, lines), _csv_row)
     if not rows:
         raise _invalid(path, "has no rows; expected one per request")
     if len({(row.at_s is None, row.prompt is None) for row in rows}) > 1:
@@ -81,17 +81,39 @@ def read_rows(path: Path) -> RowFile:
     return RowFile(path.name, _from_first_time(rows))
 
 
+def _read_text(path: Path) -> str:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            text = f"is larger than {_LARGEST_BYTES // 2**20} MiB unpacked; split it"
+            raise _invalid(path, text)
+        return content.decode()
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
+        raise _invalid(path, f"cannot be read ({error}); expected UTF-8 text or its .gz") from None
+
+
+def _numbered_cells(path: Path, lines: list[str]) -> Iterator[tuple[int, dict[Any, Any]]]:
+    reader = csv.DictReader(lines)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise _invalid(path, f"line {reader.line_num + 1} is no CSV ({error}); mend it") from None
+
+
 def _parse_all(
-    path: Path, lines: Iterable[tuple[int, Any]], parse: Callable[[Any], Row]
+    path: Path, numbered: Iterable[tuple[int, Any]], parse: Callable[[Any], Row]
 ) -> list[Row]:
-    rows, faults = [], []
-    for index, line in lines:
+    rows: list[Row] = []
+    faults: list[Fault] = []
+    for line_number, line in numbered:
         if not line:  # a blank line, as editors leave at the end
             continue
         try:
-            rows.append(replace(parse(line), index=index))
+            rows.append(replace(parse(line), index=len(rows)))
         except (ValueError, KeyError, TypeError) as error:
-            faults.append(Fault(f"row {index}", _reason(error)))
+            faults.append(Fault(f"line {line_number}", _reason(error)))
             if len(faults) == _MOST_FAULTS:
                 break
     if faults:
@@ -110,6 +132,8 @@ def _reason(error: Exception) -> str:
 
 
 def _csv_row(cells: Mapping[str | None, str | None]) -> Row:
+    if None in cells:  # where the reader puts what has no column
+        raise ValueError("expected as many cells as the header has, got more")
     by_name = {(name or "").strip().lower(): (cell or "").strip() for name, cell in cells.items()}
     if "timestamp" in by_name:
         return Row(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipelineserve.errors import InvalidInputError
-from pipelineserve_cli.load.plan import ChatPrompt, TextPrompt
-from pipelineserve_cli.load.row_files import Row, RowFile, read_rows
+from pipelineserve.load.prompts import ChatPrompt, TextPrompt
+from pipelineserve.load.row_files import Row, RowFile, read_rows
 
 AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
@@ -51,7 +51,7 @@ def test_reads_lengths(tmp_path: Path) -> None:
 def test_reads_prompts_and_conversations(tmp_path: Path) -> None:
     file = read(tmp_path, '{"prompt": "Hello", "output_tokens": 4}\n\n{"prompt": "You"}\n')
     assert file.rows == (
-        Row(0, output_tokens=4, prompt=TextPrompt("Hello")), Row(2, prompt=TextPrompt("You"))
+        Row(0, output_tokens=4, prompt=TextPrompt("Hello")), Row(1, prompt=TextPrompt("You"))
     )  # fmt: skip
     message = {"role": "user", "content": "Hi"}
     chats = read(tmp_path, '{"messages": [{"role": "user", "content": "Hi"}]}')
@@ -71,7 +71,7 @@ def test_puts_rows_into_the_order_of_time_and_keeps_their_numbers(tmp_path: Path
 
 def test_names_every_faulty_row(tmp_path: Path) -> None:
     faults = faults_of(tmp_path, "prompt_tokens,output_tokens\n1,2\n0,2\n5,x\n5\n")
-    assert [fault.partition(":")[0] for fault in faults] == ["row 1", "row 2", "row 3"]
+    assert [fault.partition(":")[0] for fault in faults] == ["line 3", "line 4", "line 5"]
     assert "prompt_tokens: expected a whole number from 1, got '0'" in faults[0]
     assert "output_tokens: expected a number, got 'x'" in faults[1]
 
@@ -81,6 +81,8 @@ def test_names_every_faulty_row(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("prompt_tokens,output_tokens\n", "has no rows"),
+        ("prompt_tokens,output_tokens\n1,2,3\n", "line 2: expected as many cells as the header"),
+        ('prompt_tokens,output_tokens\n1,"' + "2" * 200_000 + '"\n', "line 2 is no CSV"),
         ("a,b\n1,2\n", "lacks 'prompt_tokens'; expected the columns TIMESTAMP"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n", "expected seconds or a date"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nnan,1,1\n", "expected seconds or a date"),
@@ -88,7 +90,7 @@ def test_names_every_faulty_row(tmp_path: Path) -> None:
         ('{"messages": []}', 'expected "messages" to be a list'),
         ('{"prompt": "a", "output_tokens": 0}', "output_tokens: expected a whole number from 1"),
         ('{"prompt": "a"}\n[1]\n', "expected a JSON object"),
-        ('{"prompt": "a"', "row 0"),
+        ('{"prompt": "a"', "line 1"),
         ('{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": ["a"]}', "hash_ids"),
         ('{"timestamp": 0, "input_length": true, "output_length": 1}', "got True"),
         (
@@ -105,4 +107,15 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(b"\xff\xfe not gzip")
     with pytest.raises(InvalidInputError, match="cannot be read"):
+        read_rows(path)
+
+
+def test_a_file_that_unpacks_to_more_than_the_bound_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelineserve.load.row_files._LARGEST_BYTES", len(AZURE))
+    assert len(read(tmp_path, AZURE).rows) == 2
+    path = tmp_path / "azure.csv.gz"
+    path.write_bytes(gzip.compress((AZURE + "\n").encode()))
+    with pytest.raises(InvalidInputError, match="unpacked; split it"):
         read_rows(path)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve_cli.load.arrivals import (
+from pipelineserve.load.arrivals import (
     Bursts,
     Constant,
     Gamma,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve_cli.load.summaries import percentile, share_of, summarise
+from pipelineserve.load.summaries import percentile, share_of, summarise
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=60)
 

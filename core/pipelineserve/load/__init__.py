@@ -1,0 +1,1 @@
+"""What loads are made of and judged by: arrivals, lengths, files of requests, targets, shares."""

@@ -1,0 +1,1 @@
+"""The digital twin: the shared scheduler and policies on virtual time."""

@@ -1,0 +1,1 @@
+"""Virtual time and chance: ticks, events in a total order, named random streams."""

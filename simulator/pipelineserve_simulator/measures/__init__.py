@@ -1,0 +1,1 @@
+"""What became of it: latencies, attainment, goodput, capacity, bubbles, and their uncertainty."""
