@@ -51,6 +51,14 @@ def curve_of(values: Sequence[float], num_digits: int, num_steps: int) -> Quanti
     )
 
 
+def with_mean(curve: QuantileCurve, mean: float, num_digits: int) -> QuantileCurve:
+    """The same curve in proportion, with this mean."""
+    factor = mean / curve.mean
+    return QuantileCurve(
+        curve.ranks, tuple(round(value * factor, num_digits) for value in curve.values)
+    )
+
+
 def _furthest(actual: Sequence[float], low: int, high: int) -> tuple[float, int]:
     """The area between the line from `low` to `high` and the values, and where they differ most."""
     slope = (actual[high] - actual[low]) / (high - low)

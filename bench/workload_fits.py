@@ -31,6 +31,7 @@ from bench.joint_fits import (
     exact_correlations,
     joint_table,
     tilted,
+    with_mean,
 )
 
 from pipelineserve.load.row_files import Row, read_rows
@@ -40,6 +41,7 @@ from pipelineserve_simulator.workloads import fits
 from pipelineserve_simulator.workloads.curves import QuantileCurve
 from pipelineserve_simulator.workloads.fits import FitName, fit
 from pipelineserve_simulator.workloads.lengths import FittedLengths
+from pipelineserve_simulator.workloads.registry import CNN_LENGTHS
 
 NUM_DRAWN = 200_000
 AZURE = "Patel et al., Splitwise, ISCA 2024; Azure/AzurePublicDataset, CC-BY 4.0"
@@ -121,6 +123,11 @@ def moved_share(before: Table, after: Table) -> float:
     return sum(abs(one - other) for one, other in pairs) / 2
 
 
+def gap_curve_of(gaps_s: Sequence[float]) -> QuantileCurve:
+    """In proportion to the knots, so that the rate is kept: few gaps make up most of the time."""
+    return with_mean(curve_of(gaps_s, 6, 10_000), fmean(gaps_s), 5)
+
+
 def document_of(source: Source, folder: Path) -> dict[str, Any]:
     rows = rows_of(source, folder)
     prompts, outputs = lengths_of(rows)
@@ -139,7 +146,7 @@ def document_of(source: Source, folder: Path) -> dict[str, Any]:
         case Rates(bin_s):
             return document | {"rates": rates_of(rows, bin_s)}
         case Gaps():
-            return document | {"gap_s": knots_of(curve_of(gaps_of(rows), 5, 10_000))}
+            return document | {"gap_s": knots_of(gap_curve_of(gaps_of(rows)))}
         case None:
             return document
 
@@ -175,13 +182,24 @@ def compare(source: Source, folder: Path) -> None:
         compare_arrivals(source, [row.at_s or 0.0 for row in rows])
 
 
+def compare_cnn(folder: Path) -> None:
+    """The log-normal fit, against the hundred rows that it was made from."""
+    rows = read_rows(folder / "cnn_dailymail_qwen_lengths_sample100.csv").rows
+    actual = lengths_of(rows)
+    prompts, outputs = zip(*islice(CNN_LENGTHS.pairs(Chance(1)), NUM_DRAWN), strict=True)
+    for name, one, other in zip(("in", "out"), actual, (prompts, outputs), strict=True):
+        line(f"cnn, {name}", figures_of(one), figures_of(other))
+    fitted = correlations_of(prompts, outputs)
+    line("cnn, correlation of lengths, of logarithms", correlations_of(*actual), fitted)
+
+
 def compare_arrivals(source: Source, times_s: Sequence[float]) -> None:
     arrivals = fit(source.name).arrivals
     if arrivals is None:
         return
     actual = arrival_figures(times_s)
-    # Ten times as many, where the source does not end: heavy tails need it.
-    drawn = islice(arrivals.times_s(random.Random(1)), 10 * len(times_s))
+    # A hundred times as many, where the source does not end: the mean of such gaps needs it.
+    drawn = islice(arrivals.times_s(random.Random(1)), 100 * len(times_s))
     fitted = arrival_figures(list(drawn))
     line(f"{source.name.value}, rate, CV, dispersion 1 s, 10 s", actual, fitted)
 
@@ -219,6 +237,7 @@ def main() -> None:
         write(options.folder)
     for source in SOURCES:
         compare(source, options.folder)
+    compare_cnn(options.folder)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,9 @@ def _judged_s(request: RequestOutcome, latency: Latency) -> float | None:
 def _percentile_or_inf(ordered: Sequence[float], percent: float) -> float:
     if not ordered:
         return 0.0
-    # Interpolation between a number and infinity is infinity, or not a number.
-    above = math.ceil((len(ordered) - 1) * percent / 100)
-    return math.inf if math.isinf(ordered[above]) else percentile(ordered, percent)
+    position = (len(ordered) - 1) * percent / 100
+    above = math.ceil(position)
+    # Interpolation with infinity would be no number, also where its share is 0.
+    if above == position or math.isinf(ordered[above]):
+        return ordered[above]
+    return percentile(ordered, percent)

@@ -11,7 +11,7 @@ from pipelineserve_simulator.workloads.curves import QuantileCurve
 
 
 class ArrivalSource(Protocol):
-    """Times since the run's start, ascending, the first at 0; they may end."""
+    """Times since the run's start, ascending; they may end."""
 
     @property
     def description(self) -> str:
@@ -25,7 +25,7 @@ class ArrivalSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RandomArrivals:
-    """A process of a given mean rate; endless."""
+    """A process of a given mean rate; endless, the first arrival at 0."""
 
     process: Process
 
@@ -42,6 +42,8 @@ class RandomArrivals:
 @dataclass(frozen=True, slots=True)
 class ChangingRate:
     """Poisson arrivals at a rate that changes at fixed times; they end with the last of them.
+
+    The first comes when the first rate above 0 begins.
 
     Attributes:
         origin: what the rates were counted in, in words.
@@ -79,7 +81,7 @@ class ChangingRate:
 
 @dataclass(frozen=True, slots=True)
 class FittedGaps:
-    """Independent gaps of one distribution; endless.
+    """Independent gaps of one distribution; endless, the first arrival at 0.
 
     Where a few gaps are far longer than the rest these are silences, and what lies between them are
     bursts, whose lengths are then geometric.

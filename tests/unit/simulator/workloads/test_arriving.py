@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelineserve.load.arrivals import Poisson
 from pipelineserve_simulator.workloads.arriving import ChangingRate, RandomArrivals
 
-RATES = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=6).filter(lambda rates: sum(rates) > 0)
+RATES = st.lists(st.just(0.0) | st.floats(0.01, 20.0), min_size=1, max_size=6).filter(any)
 
 
 @given(RATES, st.floats(0.1, 10), st.floats(0.2, 5), st.integers(0, 99))

@@ -1,11 +1,12 @@
 """Every workload of the evaluation has a name, and is what its description says."""
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import fmean, pstdev
 
 import pytest
 
 from pipelineserve.errors import InvalidInputError
+from pipelineserve.load.arrivals import Poisson, arrival_times_s
 from pipelineserve.load.row_files import Row, RowFile
 from pipelineserve_simulator.kernel.chance import Chance
 from pipelineserve_simulator.workloads.registry import (
@@ -95,6 +96,12 @@ def test_a_rate_changes_arrivals_and_not_lengths() -> None:
     )
     assert [one.prompt_tokens for one in slow] == [one.prompt_tokens for one in fast]
     assert fast[-1].arrival_s == pytest.approx(slow[-1].arrival_s / 2)
+
+
+def test_arrivals_have_a_stream_of_their_own() -> None:
+    times_s = arrival_times_s(Poisson(4.0), Chance(1).stream("arrivals"))
+    requests = requests_of(WorkloadName.AZURE_400)
+    assert [request.arrival_s for request in requests] == list(islice(times_s, 400))
 
 
 def test_a_trace_takes_the_place_of_its_fit() -> None:

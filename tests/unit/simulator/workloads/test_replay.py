@@ -43,6 +43,9 @@ def test_shuffled_rows_follow_from_the_seed() -> None:
     assert one == same != other
     assert sorted(request.prompt_tokens for request in one) == list(range(100, 110))
     assert [request.arrival_s for request in one] == [request.arrival_s for request in other]
+    order = list(range(100, 110))
+    Chance(1).stream("rows").shuffle(order)
+    assert [request.prompt_tokens for request in one] == order
 
 
 @pytest.mark.parametrize(
