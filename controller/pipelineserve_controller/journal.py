@@ -1,7 +1,8 @@
 """The journal: every turn with what it was decided from, as JSON lines in files of bounded size.
 
 A file begins with the memory and the objectives of its first turn, so that each can be replayed
-without those before it.
+without those before it. They are written again every minute, so that what was learned last is found
+without replaying all of a file.
 """
 
 import json
@@ -19,15 +20,19 @@ from pipelineserve.policy.control.turns import ControlMemory, Turn
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "pipelineserve-journal/1"
+FORMAT = "pipelineserve-journal/2"
+START_PERIOD_S = 60.0
 _PATTERN = "turns-*.jsonl"
+_START_PREFIX, _TURN_PREFIX = b'{"format":', b'{"at_unix_s":'
+# Some minutes of turns at the highest rate.
+_MOST_LATEST_BYTES = 1 << 24
 # In place of a policy: the one of the turn before.
 _SAME = "same"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first line of a file: from here it can be replayed."""
+    """The first line of a file, and some later ones: from here it can be replayed."""
 
     memory: ControlMemory
 
@@ -59,14 +64,27 @@ class Journal:
         self._num_bytes = 0
         self._objectives: Objectives | None = None
         self._policy: object = _SAME
+        # Of the first turn since the latest start; None before it.
+        self._started_at_s: float | None = None
         self.num_lost = 0
+
+    def begin(self, memory: ControlMemory) -> None:
+        """Begin a file before the first turn, so that a run which ends before it leaves a trace."""
+        try:
+            self._rotate(memory)
+        except OSError as error:
+            self._lose(error)
 
     def write(self, memory: ControlMemory, entry: Entry) -> None:
         """Append one turn; `memory` is the one that it began with."""
+        now_s = entry.heard.now_s
         try:
             if self._file is None or self._num_bytes >= self._max_bytes:
-                self._rotate()
-                self._line({"format": FORMAT, "start": to_json(Start(memory))})
+                self._rotate(memory)
+            elif self._started_at_s is not None and now_s - self._started_at_s >= START_PERIOD_S:
+                self._start(memory)
+            if self._started_at_s is None:
+                self._started_at_s = now_s
             if entry.objectives != self._objectives:
                 self._line({"objectives": to_json(entry.objectives)})
                 self._objectives = entry.objectives
@@ -92,7 +110,7 @@ class Journal:
         policy, self._policy = self._policy, document["policy"]
         return {**document, "policy": _SAME} if policy == self._policy else document
 
-    def _rotate(self) -> None:
+    def _rotate(self, memory: ControlMemory) -> None:
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         files = journal_files(self._folder)
@@ -101,7 +119,12 @@ class Journal:
             old.unlink(missing_ok=True)
         self._file = (self._folder / f"turns-{last + 1:08d}.jsonl").open("xb", buffering=0)
         self._num_bytes = 0
-        self._objectives, self._policy = None, _SAME
+        self._start(memory)
+
+    def _start(self, memory: ControlMemory) -> None:
+        """What follows can be read without what is before."""
+        self._line({"format": FORMAT, "start": to_json(Start(memory))})
+        self._objectives, self._policy, self._started_at_s = None, _SAME, None
 
     def _line(self, document: dict[str, Any]) -> None:
         if self._file is None:
@@ -130,9 +153,31 @@ def read_journal(path: Path) -> Iterator[Start | Entry]:
     Raises:
         ValueError: a line is not of this format; names it.
     """
+    return _parsed(path.name, path.read_bytes().splitlines(keepends=True))
+
+
+def read_latest(path: Path, least_turns: int) -> Iterator[Start | Entry]:
+    """What one file holds from its latest start on that has so many turns after it.
+
+    Only the end of a large file is looked at. Nothing if there is no such start.
+
+    Raises:
+        ValueError: a line is not of this format; names it, counted from that start.
+    """
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _MOST_LATEST_BYTES))
+        lines = file.read(_MOST_LATEST_BYTES).splitlines(keepends=True)
+    num_turns = 0
+    for index in range(len(lines) - 1, -1, -1):
+        num_turns += lines[index].startswith(_TURN_PREFIX)
+        if num_turns >= least_turns and lines[index].startswith(_START_PREFIX):
+            return _parsed(path.name, lines[index:])
+    return iter(())
+
+
+def _parsed(name: str, lines: list[bytes]) -> Iterator[Start | Entry]:
     objectives: Objectives | None = None
     policy: object = None
-    lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             return  # written when the process ended
@@ -148,7 +193,7 @@ def read_journal(path: Path) -> Iterator[Start | Entry]:
                 policy = policy if turn["policy"] == _SAME else turn["policy"]
                 yield _entry({**document, "turn": {**turn, "policy": policy}}, objectives)
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path.name}, line {number}: {error}") from error
+            raise ValueError(f"{name}, line {number}: {error}") from error
 
 
 def _check_format(document: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.policy.control.heard import Heard
 from pipelineserve.policy.control.journal_format import to_json
 from pipelineserve.policy.control.objectives import Mode, Objectives
+from pipelineserve.policy.control.observation import RECOVERY_S
 from pipelineserve.policy.control.turns import ControlMemory, Turn, take_turn
-from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve_controller.journal import Entry, Journal
 from pipelineserve_controller.picture import Moment, Parts, state_of
@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 # A policy is renewed when this share of its lease has gone.
 _RENEWAL_SHARE = 0.3
+# A later controller sends nothing before its input counts as fresh. Until then an engine without a
+# policy is not one that this later controller has left.
+_VACANT_S = 2.0 * RECOVERY_S
 
 
 class ControlLoop:
@@ -33,6 +36,7 @@ class ControlLoop:
         monotonic_s: the clock that turns are timed by.
         unix_s: the wall clock, for the screen and the journal.
         announce_to: gets a line of JSON for each decision that changes something.
+        memory: what an earlier run left.
     """
 
     def __init__(
@@ -42,15 +46,18 @@ class ControlLoop:
         monotonic_s: Callable[[], float],
         unix_s: Callable[[], float],
         announce_to: TextIO = sys.stdout,
+        *,
+        memory: ControlMemory | None = None,
     ) -> None:
         self._parts = parts
         self._journal = journal
         self._monotonic_s = monotonic_s
         self._unix_s = unix_s
         self._announce_to = announce_to
-        self._memory = ControlMemory()
-        self._in_force: SchedulingPolicy | None = None
+        self._memory = memory or ControlMemory()
+        self._in_force: LeasedPolicy | None = None
         self._session = 0
+        self._vacant_since_s: float | None = None
         self._applied_at_s = 0.0
         self._moment = Moment(unix_s())
         self._news = asyncio.Condition()
@@ -124,24 +131,37 @@ class ControlLoop:
         if self._parts.link.num_sessions != self._session:
             # A new session: what the one before sent is not known to hold.
             self._in_force, self._session = None, self._parts.link.num_sessions
-        standing = heard.standing
         if self._parts.link.is_superseded:
-            if standing is not None and standing.policy_sequence == 0:
-                self._parts.link.reopen()
+            self._take_over_if_vacant(heard)
             return
+        self._vacant_since_s = None
+        leased = LeasedPolicy(turn.policy, turn.lease_s, turn.static_chunk_tokens)
         is_due = heard.now_s - self._applied_at_s >= _RENEWAL_SHARE * turn.lease_s
-        if turn.policy == self._in_force and not is_due:
+        if leased == self._in_force and not is_due:
             return
         try:
-            await self._parts.link.apply(LeasedPolicy(turn.policy, turn.lease_s))
+            await self._parts.link.apply(leased)
         except EngineUnavailableError as error:
             self.num_failed += 1
             self._in_force = None
             logger.warning("policy not applied: %s", error)
             return
         self.num_applied += 1
-        self._in_force, self._applied_at_s = turn.policy, heard.now_s
+        self._in_force, self._applied_at_s = leased, heard.now_s
         self.applied_generation = objectives.generation
+
+    def _take_over_if_vacant(self, heard: Heard) -> None:
+        """Open a session anew once nobody's policy has been in force for a while."""
+        standing = heard.standing
+        if standing is None:
+            return
+        if standing.policy_sequence:
+            self._vacant_since_s = None
+        elif self._vacant_since_s is None:
+            self._vacant_since_s = heard.now_s
+        elif heard.now_s - self._vacant_since_s >= _VACANT_S:
+            self._vacant_since_s = None
+            self._parts.link.reopen()
 
     def _announce(self, decision: DecisionState) -> None:
         document = {"decision": to_json(decision)}

@@ -96,6 +96,7 @@ def _control(parts: Parts, moment: Moment) -> ControlState:
     return ControlState(
         mode=objectives.mode if objectives else Mode.PAUSED,
         is_effective=is_effective(parts.link, observation),
+        is_superseded=parts.link.is_superseded,
         lease_left_s=standing.lease_left_s if standing else None,
         resource_name=store.resource_name,
         resource_uid=objectives.resource_uid if objectives else "",

@@ -60,7 +60,11 @@ class SidecarSettings:
     port: int = field(default=8090, metadata={"help": "its port; 0 picks a free one"})
     turns_per_second: float = field(default=5.0, metadata={"help": "decisions per second"})
     journal_folder: str = field(
-        default="", metadata={"help": "folder of the journal; empty keeps none"}
+        default="",
+        metadata={
+            "help": "folder of the journal, from which a restart restores what was learned; "
+            "empty keeps none"
+        },
     )
     journal_bytes: int = field(default=16_777_216, metadata={"help": "size of one journal file"})
     journal_files: int = field(default=8, metadata={"help": "journal files that are kept"})

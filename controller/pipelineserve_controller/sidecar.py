@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from pipelineserve.errors import InvalidInputError
+from pipelineserve.policy.control.turns import ControlMemory
 from pipelineserve_controller.attend import OperatorAttendant, status_of
 from pipelineserve_controller.chronicle import Chronicle
 from pipelineserve_controller.cross_check import CrossCheck
@@ -24,6 +25,7 @@ from pipelineserve_controller.journal import Journal
 from pipelineserve_controller.loop import ControlLoop
 from pipelineserve_controller.objectives import ObjectivesFile, ObjectivesStore
 from pipelineserve_controller.picture import Parts
+from pipelineserve_controller.restoring import restored_memory
 from pipelineserve_controller.service import build_app
 from pipelineserve_controller.settings import SidecarSettings, parse_settings
 from pipelineserve_controller.watch import EngineLink
@@ -73,7 +75,8 @@ class Sidecar:
             started_unix_s=time.time(),
             version=metadata.version("pipelineserve"),
         )
-        self._loop = ControlLoop(parts, self._journal, time.monotonic, time.time)
+        memory = _remembered(settings, self._journal)
+        self._loop = ControlLoop(parts, self._journal, time.monotonic, time.time, memory=memory)
         self._server: uvicorn.Server | None = None
 
     async def run(self, listener: socket.socket) -> None:
@@ -159,6 +162,15 @@ class _Server(uvicorn.Server):
         while self._link.is_connected and time.monotonic() < end_s:  # noqa: ASYNC110 # either ends it
             await asyncio.sleep(_DRAIN_LOOK_S)
         super().handle_exit(signal.SIGTERM, frame)
+
+
+def _remembered(settings: SidecarSettings, journal: Journal | None) -> ControlMemory:
+    """What an earlier run had learned; it is the start of this run's journal."""
+    if journal is None:
+        return ControlMemory()
+    memory = restored_memory(Path(settings.journal_folder), time.monotonic(), time.time())
+    journal.begin(memory)
+    return memory
 
 
 def _journal(settings: SidecarSettings) -> Journal | None:

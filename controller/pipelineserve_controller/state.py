@@ -186,6 +186,7 @@ class ControlState:
     Attributes:
         mode: Active sends policies; in the other two the engine keeps its static chunk.
         is_effective: the policy in force in the engine is this sidecar's.
+        is_superseded: a later controller's session counts; this one waits until that is gone.
         lease_left_s: until the policy in force lapses; 0 without one, None if unknown.
         resource_name: of the targets' source; empty if it has none.
         resource_uid: identity of the resource.
@@ -200,6 +201,7 @@ class ControlState:
 
     mode: Mode
     is_effective: bool
+    is_superseded: bool
     lease_left_s: float | None
     resource_name: str
     resource_uid: str

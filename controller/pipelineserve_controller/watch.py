@@ -87,7 +87,8 @@ class EngineLink:
     def reopen(self) -> None:
         """Open a new session at the next event, since a later one has taken this one's place.
 
-        Only for when nobody's policy is in force any more, or two controllers would take turns.
+        Only for when nobody's policy has been in force for a while, or two controllers would take
+        turns.
         """
         self._must_reopen = True
 
@@ -158,6 +159,7 @@ class EngineLink:
             self.since_unix_s = self._unix_s()
             logger.warning("engine connection lost: %s", problem)
         self._stub, self.engine, self.problem = None, None, problem
+        self.is_superseded = False
 
 
 def _channel(settings: SidecarSettings) -> grpc.aio.Channel:

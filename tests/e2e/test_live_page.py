@@ -230,6 +230,13 @@ def test_a_mode_that_sends_nothing_says_so(visitor: Visitor) -> None:
     assert text(page, "#effective") == "the engine's own, with the static chunk"
 
 
+def test_a_controller_that_another_has_replaced_says_so(visitor: Visitor) -> None:
+    state = busy_state()
+    control = replace(state.control, is_effective=False, is_superseded=True)
+    page = visitor.visit(replace(state, control=control)).page
+    assert text(page, "#effective") == "a later controller's, which this one yields to"
+
+
 def test_a_refused_edit_is_named_until_it_is_mended(visitor: Visitor) -> None:
     state = busy_state()
     fault = 'spec.slo.ttft.milliseconds: expected an integer, got the string "fast"'

@@ -49,15 +49,22 @@ class ControlClient:
 
     def watch(self, name: str = "test") -> "ControlSessionClient":
         """Open a session and return once its Hello is there."""
-        session = ControlSessionClient(self.stub, name)
-        self._sessions.append(session)
-        session.wait(lambda s: s.hello is not None)
-        return session
+        return self._begun(pb.WatchRequest(controller_name=name))
+
+    def observe(self) -> "ControlSessionClient":
+        """Look on without a session, so that no controller is disturbed."""
+        return self._begun(pb.WatchRequest(controller_name="test", observe_only=True))
 
     def apply(self, epoch: int, sequence: int, policy: pb.Policy) -> int:
         """Put a policy in force; return the first micro-batch under it."""
         request = pb.ApplyRequest(epoch=epoch, sequence=sequence, policy=policy)
         return self.stub.Apply(request, timeout=PATIENCE_S).first_micro_batch
+
+    def _begun(self, request: pb.WatchRequest) -> "ControlSessionClient":
+        session = ControlSessionClient(self.stub, request)
+        self._sessions.append(session)
+        session.wait(lambda s: s.hello is not None)
+        return session
 
 
 class ControlSessionClient:
@@ -69,13 +76,13 @@ class ControlSessionClient:
         error: how it ended, if it did.
     """
 
-    def __init__(self, stub: SchedulerControlStub, name: str) -> None:
+    def __init__(self, stub: SchedulerControlStub, request: pb.WatchRequest) -> None:
         self._stub = stub
         self.hello: pb.Hello | None = None
         self.batches: list[pb.Records] = []
         self.error: grpc.RpcError | None = None
         self._news = threading.Condition()
-        self._call = stub.Watch(pb.WatchRequest(controller_name=name))
+        self._call = stub.Watch(request)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -119,6 +126,16 @@ class ControlSessionClient:
 
         self.wait(lambda _: bool(found()))
         return found()[0]
+
+    def wait_steps(self, is_one: Callable[[pb.StepRecord], bool], number: int = 1) -> pb.StepRecord:
+        """The last of so many step records from now on that are as wanted."""
+        num_before = len(self.batches)
+
+        def found() -> list[pb.StepRecord]:
+            return [s for batch in self.batches[num_before:] for s in batch.steps if is_one(s)]
+
+        self.wait(lambda _: len(found()) >= number)
+        return found()[number - 1]
 
     def wait_ended(self) -> grpc.RpcError:
         """How the call ends."""

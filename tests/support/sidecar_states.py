@@ -97,6 +97,7 @@ def _control() -> ControlState:
     return ControlState(
         mode=Mode.ACTIVE,
         is_effective=True,
+        is_superseded=False,
         lease_left_s=4.2,
         resource_name="quickstart",
         resource_uid="3f1c",

@@ -17,7 +17,13 @@ from pipelineserve_cli.status.words import (
     time_of_day,
     with_unit,
 )
-from pipelineserve_controller.state import HistoryPoint, LatencyState, LoadState, SidecarState
+from pipelineserve_controller.state import (
+    ControlState,
+    HistoryPoint,
+    LatencyState,
+    LoadState,
+    SidecarState,
+)
 
 _HISTORY_WIDTH = 30
 _NUM_DECISIONS = 8
@@ -143,7 +149,7 @@ def _asked(wanted: str, in_use: str) -> str:
 
 def _control_rows(state: SidecarState) -> list[tuple[str, str]]:
     control, freshness = state.control, state.freshness
-    in_force = "this controller's" if control.is_effective else "the engine's own, static chunk"
+    in_force = _in_force(control)
     age = "" if freshness.age_s is None else f", {duration(freshness.age_s)} old"
     return [
         ("mode", control.mode.value),
@@ -152,6 +158,14 @@ def _control_rows(state: SidecarState) -> list[tuple[str, str]]:
         ("targets from", f"{control.source or percent(None)}, generation {control.generation}"),
         ("holding, order", f"{control.holding}, {control.order}"),
     ]
+
+
+def _in_force(control: ControlState) -> str:
+    if control.is_effective:
+        return "this controller's"
+    if control.is_superseded:
+        return "a later controller's, which this one yields to"
+    return "the engine's own, static chunk"
 
 
 def _lease(left_s: float | None) -> str:

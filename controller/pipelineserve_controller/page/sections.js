@@ -185,8 +185,14 @@ function showStages({ load, engine, history, now_unix_s }) {
   plots.kv.show(history, now_unix_s);
 }
 
+function inForce({ is_effective, is_superseded }) {
+  if (is_effective) return "this controller's";
+  if (is_superseded) return "a later controller's, which this one yields to";
+  return "the engine's own, with the static chunk";
+}
+
 function showControl({ control, connection, freshness, model, now_unix_s }) {
-  setText("effective", control.is_effective ? "this controller's" : "the engine's own, with the static chunk");
+  setText("effective", inForce(control));
   const since = `since ${timeOfDay(connection.since_unix_s)}`;
   setText("connection", `${connection.is_connected ? "connected" : "not connected"} ${since}`);
   const age = freshness.age_s === null ? "never heard" : `${duration(freshness.age_s)} old`;

@@ -263,6 +263,11 @@ class Scheduler:
         return self._arrivals.at(now_s)
 
     @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens that could go with the next micro-batch, were there no budget."""
+        return self._waiting.num_tokens + _load_of(self._prefilling.values()).tokens
+
+    @property
     def num_held(self) -> int:
         """Decodes that are kept out of micro-batches for now."""
         return self._decodes.held.num

@@ -62,10 +62,17 @@ _WIRE_MODES = {mode: number for number, mode in _MODES.items()}
 
 @dataclass(frozen=True, slots=True)
 class LeasedPolicy:
-    """A policy, and for how many seconds it holds without a newer one."""
+    """A policy, for how long it holds, and what comes after it.
+
+    Attributes:
+        policy: to be put in force.
+        lease_s: for how many seconds it holds without a newer one.
+        static_chunk_tokens: the chunk that holds once a lease has ended; None: as it was.
+    """
 
     policy: SchedulingPolicy
     lease_s: float
+    static_chunk_tokens: int | None = None
 
 
 def encode_policy(leased: LeasedPolicy) -> pb.Policy:
@@ -75,7 +82,7 @@ def encode_policy(leased: LeasedPolicy) -> pb.Policy:
         ValueError: its chunking and its holding have different models; one travels for both.
     """
     policy = leased.policy
-    message = pb.Policy(lease_s=leased.lease_s)
+    message = pb.Policy(lease_s=leased.lease_s, static_chunk_tokens=leased.static_chunk_tokens or 0)
     match policy.chunking:
         case Static(chunk_tokens, reason):
             message.fixed.CopyFrom(pb.FixedChunk(chunk_tokens=chunk_tokens, reason=reason.value))
@@ -111,13 +118,15 @@ def decode_policy(message: pb.Policy, *, max_chunk_tokens: int) -> LeasedPolicy:
     """
     reader = _Reader(max_chunk_tokens)
     lease_s = reader.number("lease_s", message.lease_s, 0.05, MAX_LEASE_S)
+    static_tokens = reader.static_tokens(message.static_chunk_tokens)
     model = reader.model(message.model) if message.HasField("model") else None
     chunking = reader.chunking(message, model)
     order = reader.order(message.order)
     holding = reader.holding(message.rebalance, model)
     if reader.faults:
         raise InvalidInputError("the policy", reader.faults)
-    return LeasedPolicy(SchedulingPolicy(reader.sure(chunking), order, holding), lease_s)
+    policy = SchedulingPolicy(reader.sure(chunking), order, holding)
+    return LeasedPolicy(policy, lease_s, static_tokens)
 
 
 @dataclass(slots=True)
@@ -139,6 +148,12 @@ class _Reader:
             return value
         self._fault(path, f"{least:g} to {most:g}", f"{value:g}")
         return least
+
+    def static_tokens(self, value: int) -> int | None:
+        """The chunk after a lease; None if the policy says nothing of it."""
+        if value == 0:
+            return None
+        return int(self.number("static_chunk_tokens", value, 1, self.max_chunk_tokens))
 
     def ascending(self, path: str, values: Sequence[int], most: int) -> tuple[int, ...]:
         """A list of ascending counts, at least 1 each; it may be empty."""

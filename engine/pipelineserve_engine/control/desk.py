@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from pipelineserve import metrics
+from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.scheduling import SchedulingPolicy
@@ -69,7 +70,7 @@ class ControlDesk:
     Args:
         scheduler: obeys.
         session: decides which policies count.
-        default: what holds without a lease.
+        default: what holds without a lease; a policy may bring another static chunk for it.
         recorder: tells those who watch.
         telemetry: counts.
     """
@@ -124,6 +125,9 @@ class ControlDesk:
                 return Applied(first_micro_batch)
             case Granted():
                 first_micro_batch = self._scheduler.adopt(leased.policy)
+                if leased.static_chunk_tokens is not None:
+                    static = Static(leased.static_chunk_tokens)
+                    self._fallback = replace(self._fallback, chunking=static)
                 self._session.grant(sequence, first_micro_batch, leased.lease_s, now_s)
                 self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(1)
                 self.count(Outcome.APPLIED)

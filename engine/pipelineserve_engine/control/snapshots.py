@@ -37,15 +37,15 @@ class SnapshotSource:
             policy_epoch=self._session.in_force.epoch,
             policy_sequence=self._session.in_force.sequence,
             lease_left_s=self._session.lease_left_s(now_s),
-            demand_tokens_per_s=self._demand_tokens_per_s(view.waiting_tokens, now_s),
+            demand_tokens_per_s=self._demand_tokens_per_s(now_s),
             capacity_tokens_per_s=steps.capacity_tokens_per_s,
             # With one slot none may be in flight: its share of the pool stands in.
             most_decodes=max(steps.most_decodes, even_decodes),
         )
 
-    def _demand_tokens_per_s(self, waiting_tokens: int, now_s: float) -> float:
-        """As `Predictive` sees it, but for what is left of prompts that have started."""
+    def _demand_tokens_per_s(self, now_s: float) -> float:
+        """As `Predictive.required_tokens_per_s` has it."""
         policy = self._scheduler.chunk_policy
         horizon_s = policy.horizon_s if isinstance(policy, Predictive) else _HORIZON_S
         arrived_tokens, window_s = self._scheduler.arrived_tokens(now_s)
-        return max(waiting_tokens / horizon_s, arrived_tokens / window_s)
+        return max(self._scheduler.prefill_tokens / horizon_s, arrived_tokens / window_s)

@@ -98,6 +98,30 @@ def test_a_journal_begins_with_the_memory_of_its_first_turn(tmp_path: Path) -> N
     assert take_turn(start.memory, first.heard, first.objectives)[0] == first.turn
 
 
+def test_each_minute_can_be_replayed_without_those_before(tmp_path: Path) -> None:
+    recorded(tmp_path, num=700, max_bytes=100_000_000)
+    (file,) = journal_files(tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    starts = [index for index, line in enumerate(lines) if line.startswith(b'{"format":')]
+    assert len(starts) == 3  # 140 s
+    for start in starts:
+        file.write_bytes(b"".join(lines[start:]))
+        result = replay(file)
+        assert result.num_turns > 0
+        assert result.differences == ()
+
+
+def test_a_run_that_ends_before_its_first_turn_has_left_a_file(tmp_path: Path) -> None:
+    journal, course = Journal(tmp_path, 1_000_000, 10), Recorder()
+    journal.begin(course.memory)
+    assert len(journal_files(tmp_path)) == 1
+    course.record(journal, 3)
+    journal.close()
+    (file,) = journal_files(tmp_path)
+    kinds = [type(line) for line in read_journal(file)]
+    assert kinds == [Start, Entry, Entry, Entry]
+
+
 def test_a_changed_turn_is_a_difference_and_exit_code_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from control_turns import make_objectives
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.control.objectives import ChunkLaw, Mode
 from pipelineserve.policy.reasons import Reason
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_controller.journal import Journal, journal_files
 from pipelineserve_controller.objectives import Source
@@ -132,6 +135,47 @@ def test_after_a_later_controller_has_gone_this_one_is_in_charge_again(tmp_path:
 
     with ScriptedScheduler(address_in(tmp_path)) as scheduler:
         asyncio.run(scenario())
+
+
+def test_a_later_controller_has_time_to_send_its_first_policy(tmp_path: Path) -> None:
+    brief = make_objectives(chunk_law=ChunkLaw.STATIC, lease_s=0.5)
+
+    async def scenario() -> None:
+        async with running_loop(address_in(tmp_path), brief) as run:
+            await until(lambda: run.loop.state.control.is_effective, "a policy in force")
+            later = make_link(address_in(tmp_path))
+            async with running(later.run()):
+                await until(lambda: run.loop.state.control.is_superseded, "a refusal")
+                await until(lambda: run.loop.state.control.lease_left_s == 0.0, "the lease's end")
+                num_turns = run.loop.num_turns
+                await until(lambda: run.loop.num_turns > num_turns + 10, "turns without a policy")
+                await later.apply(LeasedPolicy(SchedulingPolicy(Static(128)), 60.0))
+                num_turns = run.loop.num_turns
+                await until(lambda: run.loop.num_turns > num_turns + 10, "turns under it")
+                assert run.loop.state.control.is_superseded
+                assert not run.loop.state.control.is_effective
+
+    with ScriptedScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+        assert (scheduler.num_sessions, chunks(scheduler)[-1]) == (2, 128)
+
+
+def test_an_edit_of_the_static_chunk_reaches_the_engine_whatever_chunk_is_sent(
+    tmp_path: Path,
+) -> None:
+    greedy = make_objectives(chunk_law=ChunkLaw.GREEDY, lease_s=60.0)
+
+    async def scenario() -> None:
+        async with running_loop(address_in(tmp_path), greedy) as run:
+            await until(lambda: bool(scheduler.applied), "a policy")
+            run.store.offer(replace(greedy, static_tokens=512, generation=2), Source.FILE)
+            await until(lambda: run.loop.applied_generation == 2, "the edit")
+
+    with ScriptedScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+        assert scheduler.applied[0].static_chunk_tokens == 256
+        assert scheduler.applied[-1].static_chunk_tokens == 512
+        assert set(chunks(scheduler)) == {256}
 
 
 def test_impossible_records_are_counted_and_shown(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class EngineFacts:
 
     Attributes:
         epoch: of the session; higher for each new one.
+        static_chunk_tokens: what it was started with.
     """
 
     name: str

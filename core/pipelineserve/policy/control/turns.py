@@ -44,6 +44,7 @@ class Turn:
         policy: to be in force now; None: none of ours.
         is_to_send: whether it goes to the engine; a policy that does not is only shown.
         lease_s: for how long.
+        static_chunk_tokens: what is to come back when that has ended; None: the engine is away.
         reason: why.
         facts: figures that it rests on.
         slo_feasible: whether the targets can be met.
@@ -54,6 +55,7 @@ class Turn:
     policy: SchedulingPolicy | None
     is_to_send: bool
     lease_s: float
+    static_chunk_tokens: int | None
     reason: Reason
     facts: tuple[Fact, ...]
     slo_feasible: Answer
@@ -116,6 +118,9 @@ def _turn(
             and Capability.CHUNK in observation.engine.capabilities
         ),
         lease_s=objectives.lease_s,
+        static_chunk_tokens=(
+            bounds_of(objectives, observation.engine).static_tokens if observation.engine else None
+        ),
         reason=guarded.reason,
         facts=facts,
         slo_feasible=feasibility.answer.mode,

@@ -182,6 +182,7 @@ class Hello(_message.Message):
     num_slots: _builtins.int
     max_chunk_tokens: _builtins.int
     static_chunk_tokens: _builtins.int
+    """What the engine was started with; a policy may have replaced it since."""
     block_tokens: _builtins.int
     kv_tokens: _builtins.int
     @_builtins.property
@@ -480,8 +481,13 @@ class Policy(_message.Message):
     PREDICTIVE_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     REBALANCE_FIELD_NUMBER: _builtins.int
+    STATIC_CHUNK_TOKENS_FIELD_NUMBER: _builtins.int
     lease_s: _builtins.float
     """Without a newer policy for this long the static chunk comes back and all holds end."""
+    static_chunk_tokens: _builtins.int
+    """The static chunk from now on: what comes back when the lease of this policy, or of one after it
+    that says nothing, has ended. 0: as it is.
+    """
     @_builtins.property
     def model(self) -> Global___StepTimeModel:
         """Required by `predictive`, and by `rebalance` in any mode but OFF."""
@@ -503,10 +509,11 @@ class Policy(_message.Message):
         predictive: Global___PredictiveChunk | None = ...,
         order: Global___Order | None = ...,
         rebalance: Global___Rebalance | None = ...,
+        static_chunk_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "model", b"model", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "lease_s", b"lease_s", "model", b"model", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "fixed", b"fixed", "lease_s", b"lease_s", "model", b"model", "order", b"order", "predictive", b"predictive", "rebalance", b"rebalance", "static_chunk_tokens", b"static_chunk_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_chunking: _TypeAlias = _typing.Literal["fixed", "predictive"]  # noqa: Y015
     _WhichOneofArgType_chunking: _TypeAlias = _typing.Literal["chunking", b"chunking"]  # noqa: Y015

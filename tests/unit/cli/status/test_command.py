@@ -76,6 +76,14 @@ def test_a_mode_that_sends_nothing_and_a_refused_edit_are_said(
     assert "earlier targets stay: spec.slo: [bold]what[/bold]" in "\n".join(lines)
 
 
+def test_a_controller_that_another_has_replaced_says_so(url: str, source: StateSource) -> None:
+    state = busy_state()
+    control = replace(state.control, is_effective=False, is_superseded=True)
+    source.state = replace(state, control=control)
+    text = "\n".join(shown(url))
+    assert "policy in force a later controller's, which this one yields to; lease 4.2 s" in text
+
+
 def test_json_is_the_state_itself(url: str, source: StateSource) -> None:
     result = run(url, "--json")
     assert json.loads(result.stdout) == json.loads(source.as_json())

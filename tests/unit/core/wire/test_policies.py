@@ -48,7 +48,8 @@ def leased_policies(draw: st.DrawFn) -> LeasedPolicy:
     policy = SchedulingPolicy(
         draw(fixed_chunks | predictive), draw(order), draw(st.just(HoldNothing()) | holding)
     )
-    return LeasedPolicy(policy, draw(st.floats(0.05, 300.0)))
+    static_tokens = draw(st.none() | st.integers(1, CEILING))
+    return LeasedPolicy(policy, draw(st.floats(0.05, 300.0)), static_tokens)
 
 
 def valid() -> pb.Policy:
@@ -79,6 +80,8 @@ def test_what_is_sent_arrives(leased: LeasedPolicy) -> None:
     [
         (lambda m: m.ClearField("lease_s"), "lease_s: expected 0.05 to 300, got 0"),
         (lambda m: setattr(m, "lease_s", float("nan")), "lease_s: expected 0.05 to 300, got nan"),
+        (lambda m: setattr(m, "static_chunk_tokens", CEILING + 1),
+         "static_chunk_tokens: expected 1 to 2048, got 2049"),
         (lambda m: m.ClearField("model"), "model: expected a step-time model, which predictive"),
         (lambda m: m.ClearField("predictive"), "chunking: expected either fixed or predictive"),
         (lambda m: m.predictive.candidates.append(4096), "predictive.candidates: expected ascend"),

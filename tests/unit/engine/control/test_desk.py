@@ -150,6 +150,30 @@ def test_everything_goes_back_when_the_lease_ends() -> None:
     assert control.engine.metric(metrics.POLICY_LAPSES) == 1
 
 
+def test_the_static_chunk_of_a_policy_comes_back_when_a_lease_ends() -> None:
+    control = Control()
+    epoch = control.opened().epoch
+    named = LeasedPolicy(SchedulingPolicy(Static(32)), lease_s=5.0, static_chunk_tokens=24)
+    control.desk.apply(epoch, 1, named, now_s=0.0)
+    assert control.chunk_policy() == Static(32)
+    control.desk.turn(5.0)
+    assert control.chunk_policy() == Static(24)
+    control.desk.apply(epoch, 2, a_leased(48, lease_s=5.0), now_s=6.0)
+    control.desk.turn(11.0)
+    assert control.chunk_policy() == Static(24)
+
+
+def test_a_refused_or_repeated_policy_leaves_the_static_chunk() -> None:
+    control = Control()
+    epoch = control.opened().epoch
+    control.desk.apply(epoch, 2, a_leased(32, lease_s=5.0), now_s=0.0)
+    named = LeasedPolicy(SchedulingPolicy(Static(32)), lease_s=5.0, static_chunk_tokens=24)
+    for sequence in (1, 2):
+        control.desk.apply(epoch, sequence, named, now_s=0.0)
+    control.desk.turn(5.0)
+    assert control.chunk_policy() == Static(STATIC_CHUNK_TOKENS)
+
+
 def test_a_newer_policy_renews_the_lease() -> None:
     control = Control()
     epoch = control.opened().epoch

@@ -62,6 +62,19 @@ def test_the_demand_is_the_backlog_over_the_horizon_or_the_rate_of_arrivals() ->
     assert snapshot_of(engine, live, 5.0).demand_tokens_per_s == 0.0
 
 
+def test_what_is_left_of_a_prompt_that_has_started_is_in_demand() -> None:
+    engine = a_scripted_engine(num_slots=1, chunk_tokens=16)
+    live = heard(engine)
+    predictive = Predictive(line_model(), (16,), None, horizon_s=0.5)
+    engine.core.scheduler.adopt(SchedulingPolicy(predictive))
+    engine.core.submit(a_request("a", num_prompt_tokens=48), 0.0)
+    engine.core.submit(a_request("b", num_prompt_tokens=10), 0.0)
+    engine.core.fill_slots(0.0)
+    shown = snapshot_of(engine, live, 10.0)
+    assert shown.waiting_tokens == 10
+    assert shown.demand_tokens_per_s == (48 - 16 + 10) / 0.5
+
+
 def a_token(request_id: str) -> Emission:
     return Emission(request_id, 7)
 

@@ -46,6 +46,14 @@ def test_nothing_is_sent_before_anything_was_heard() -> None:
     assert (turn.policy, turn.is_to_send, turn.reason) == (None, False, Reason.INPUT_MISSING)
 
 
+def test_the_static_chunk_to_come_back_is_the_users_within_the_engines_ceiling() -> None:
+    objectives = make_objectives(chunk_law=ChunkLaw.GREEDY, static_tokens=512)
+    for ceiling, expected in ((2048, 512), (400, 400)):
+        course = Course(objectives, engine=make_engine(max_chunk_tokens=ceiling))
+        turn, _ = course.last(9.0)
+        assert (turn.is_to_send, turn.static_chunk_tokens) == (True, expected)
+
+
 def test_a_policy_is_sent_once_input_is_fresh() -> None:
     turn, _ = Course(STATIC).last(9.0)
     assert (turn.is_to_send, turn.lease_s) == (True, 5.0)

@@ -130,7 +130,7 @@ def test_whatever_is_heard_no_policy_is_one_that_an_engine_refuses(
     for (heard, _), (turn, _) in zip(course, taken(course), strict=True):
         if turn.policy is None or heard.engine is None:
             continue  # nothing would be sent
-        leased = LeasedPolicy(turn.policy, turn.lease_s)
+        leased = LeasedPolicy(turn.policy, turn.lease_s, turn.static_chunk_tokens)
         ceiling = heard.engine.max_chunk_tokens
         assert decode_policy(encode_policy(leased), max_chunk_tokens=ceiling) == leased
 
