@@ -94,9 +94,7 @@ def test_a_run_that_ended_before_its_first_turn_leaves_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("after_s", "is_kept"), [(MOST_AGE_S - 1, True), (MOST_AGE_S + 1, False)])
-def test_what_is_too_old_is_not_restored(
-    tmp_path: Path, after_s: float, is_kept: bool
-) -> None:  # a parameter
+def test_what_is_too_old_is_not_restored(tmp_path: Path, after_s: float, is_kept: bool) -> None:
     course = write_run(tmp_path)
     assert restored(tmp_path, course, after_s).learning.is_ready is is_kept
 
@@ -105,9 +103,8 @@ def test_a_file_of_something_else_and_no_file_at_all_are_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert restored_memory(tmp_path / "missing", 0.0, 0.0) == ControlMemory()
-    (tmp_path / "turns-00000001.jsonl").write_bytes(
-        b'{"format":"other"}\n' + b'{"at_unix_s":1}\n' * 50
-    )
+    other = b'{"format":"other","start":{}}\n' + NUM_TURNS * b'{"at_unix_s":1}\n'
+    (tmp_path / "turns-00000001.jsonl").write_bytes(other)
     assert restored_memory(tmp_path, 0.0, 0.0) == ControlMemory()
     assert "expected the format" in caplog.text
 
