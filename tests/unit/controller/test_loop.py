@@ -163,7 +163,7 @@ def test_a_later_controller_has_time_to_send_its_first_policy(tmp_path: Path) ->
 def test_an_edit_of_the_static_chunk_reaches_the_engine_whatever_chunk_is_sent(
     tmp_path: Path,
 ) -> None:
-    greedy = make_objectives(chunk_law=ChunkLaw.GREEDY, lease_s=60.0)
+    greedy = make_objectives(chunk_law=ChunkLaw.GREEDY, lease_s=300.0)
 
     async def scenario() -> None:
         async with running_loop(address_in(tmp_path), greedy) as run:
