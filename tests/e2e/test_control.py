@@ -218,6 +218,8 @@ def test_the_static_chunk_comes_back_when_the_lease_ends(
     session = client.watch()
     lapses = server.metrics().value(metrics.POLICY_LAPSES)
     with under_load(server):
+        # Under way, or the lease could end before any micro-batch.
+        session.wait(lambda s: bool(s.steps))
         first = session.apply(1, a_fixed_policy(24, lease_s=0.3))
         session.wait(lambda s: any(x.sequence > first and not x.policy_sequence for x in s.steps))
     after = [step for step in session.steps if step.sequence >= first]

@@ -14,7 +14,7 @@ from engine_server import NAME, PATIENCE_S, EngineServer
 
 @contextmanager
 def streaming_load(
-    server: EngineServer, num_streams: int = 3, num_tokens: int = 60
+    server: EngineServer, num_streams: int = 2, num_tokens: int = 60
 ) -> Iterator[None]:
     """Keep so many streams open during the block; afterwards every answer must have been whole."""
     is_over = threading.Event()
