@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tools.sources import ROOT, source_files
 
+FOLDERS = ("core", "engine", "controller", "simulator", "cli", "bench", "tools", "tests")
 EMPTY_WORDS = frozenset(
     {
         *("manager", "managers", "helper", "helpers", "util", "utils", "misc", "common"),
@@ -48,7 +49,7 @@ def empty_names(tree: ast.AST) -> set[str]:
 
 def test_no_name_holds_a_word_that_says_nothing() -> None:
     found = {}
-    for path in source_files("core", "engine", "controller", "cli", "bench", "tools", "tests"):
+    for path in source_files(*FOLDERS):
         names = empty_names(ast.parse(path.read_text()))
         if names or EMPTY_WORDS.intersection(words(path.stem)):
             found[str(path.relative_to(ROOT))] = names

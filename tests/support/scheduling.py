@@ -44,6 +44,7 @@ def make_settings(
     max_waiting_requests: int = 64,
     max_running_requests: int = 64,
     num_host_blocks: int = 0,
+    shares_prefixes: bool = True,
 ) -> SchedulerSettings:
     return SchedulerSettings(
         num_slots=num_slots,
@@ -54,6 +55,7 @@ def make_settings(
         max_waiting_requests=max_waiting_requests,
         max_running_requests=max_running_requests,
         num_host_blocks=num_host_blocks,
+        shares_prefixes=shares_prefixes,
     )
 
 

@@ -96,6 +96,7 @@ def draw_settings(random: Random) -> SchedulerSettings:
         max_waiting_requests=random.randint(1, 10),
         max_running_requests=random.choice([2, 5, 20]),
         num_host_blocks=random.choice([0, 3, 10, 100, 100]),
+        shares_prefixes=random.random() < 0.75,
     )
 
 

@@ -20,12 +20,27 @@ _DIGEST_BYTES = 16
 
 
 class KvLedger:
-    """Which blocks each request holds; the only caller of the pools."""
+    """Which blocks each request holds; the only caller of the pools.
 
-    def __init__(self, num_blocks: int, block_tokens: int, num_host_blocks: int = 0) -> None:
+    Args:
+        num_blocks: of the device's pool.
+        block_tokens: tokens of one block.
+        num_host_blocks: of the host's pool.
+        shares_prefixes: whether content is published and found again.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_tokens: int,
+        num_host_blocks: int = 0,
+        *,
+        shares_prefixes: bool = True,
+    ) -> None:
         self.block_tokens = block_tokens
         self.pool = BlockPool(num_blocks)
         self.host = HostPool(num_host_blocks)
+        self._shares_prefixes = shares_prefixes
         self._copies: list[BlockCopy] = []
 
     def num_blocks_for(self, num_tokens: int) -> int:
@@ -114,6 +129,8 @@ class KvLedger:
 
     def publish(self, request: Request) -> None:
         """Offer the request's full blocks, up to what was issued, to the prefix cache."""
+        if not self._shares_prefixes:
+            return
         num_full = request.num_issued // self.block_tokens
         for index in range(request.num_published, num_full):
             self.pool.publish(request.block_ids[index], self._digest(request, index))
@@ -137,6 +154,8 @@ class KvLedger:
 
     def _prefix_hits(self, request: Request) -> list[int]:
         hits: list[int] = []
+        if not self._shares_prefixes:
+            return hits
         for index in range((len(request.token_ids) - 1) // self.block_tokens):
             block_id = self.pool.find(self._digest(request, index))
             if block_id is None:

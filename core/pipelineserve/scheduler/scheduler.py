@@ -474,7 +474,12 @@ class Scheduler:
 
     def _empty_kv(self) -> KvLedger:
         sizes = self.settings
-        return KvLedger(sizes.num_blocks, sizes.block_tokens, sizes.num_host_blocks)
+        return KvLedger(
+            sizes.num_blocks,
+            sizes.block_tokens,
+            sizes.num_host_blocks,
+            shares_prefixes=sizes.shares_prefixes,
+        )
 
     def _may_fill(self) -> bool:
         if not self._in_flight:

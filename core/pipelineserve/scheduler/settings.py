@@ -16,6 +16,8 @@ class SchedulerSettings:
         max_waiting_requests: bound of the waiting queue; preempted requests do not count.
         max_running_requests: requests that may hold KV at once.
         num_host_blocks: blocks of host memory for the KV of preempted requests; 0 for none.
+        shares_prefixes: whether requests share the KV of common prefixes; without it no content is
+            looked at, which is quicker where nothing is in common.
 
     Raises:
         ValueError: a size is below 1, or that of the host pool below 0.
@@ -29,9 +31,10 @@ class SchedulerSettings:
     max_waiting_requests: int = 1024
     max_running_requests: int = 256
     num_host_blocks: int = 0
+    shares_prefixes: bool = True
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in self.__slots__[: self.__slots__.index("shares_prefixes")]:
             least = 0 if name == "num_host_blocks" else 1
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")

@@ -130,3 +130,20 @@ def test_a_conversation_finds_the_answer_that_it_was_given() -> None:
     pipeline.drain()
     assert cached_tokens(pipeline, "turn 2") == 8  # the last of 12 tokens was never computed
     check_drained(pipeline)
+
+
+def test_equal_prompts_share_nothing_when_sharing_is_off() -> None:
+    pipeline = Pipeline(make_settings(shares_prefixes=False))
+    for request_id in ("a", "b"):
+        pipeline.submit(make_request(request_id, make_prompt(12)))
+        pipeline.drain()
+    assert (pieces_of(pipeline, "b")[0].start, cached_tokens(pipeline, "b")) == (0, 0)
+    check_drained(pipeline)
+
+
+def test_no_content_is_looked_at_when_sharing_is_off() -> None:
+    pipeline = Pipeline(make_settings(shares_prefixes=False))
+    pipeline.submit(make_request("r", make_prompt(12)))
+    pipeline.launch()
+    (request,) = pipeline.scheduler._live.values()
+    assert (request.block_digests, request.num_published) == ([], 0)

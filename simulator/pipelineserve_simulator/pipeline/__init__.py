@@ -1,0 +1,1 @@
+"""The executor of the shared scheduler on virtual time."""

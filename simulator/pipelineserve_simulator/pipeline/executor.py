@@ -1,0 +1,118 @@
+"""Runs the shared scheduler on virtual time: arrivals, faults, control, and micro-batches."""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
+from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve_simulator.kernel.events import EventHeap
+from pipelineserve_simulator.kernel.ticks import to_seconds, to_ticks
+from pipelineserve_simulator.measures.runs import RunOutcome
+from pipelineserve_simulator.pipeline.conveyor import Conveyor, Rank
+from pipelineserve_simulator.pipeline.costs import PipelineCosts
+from pipelineserve_simulator.pipeline.faults import Pace, StageLost, StageSlowed
+from pipelineserve_simulator.pipeline.free_running import FreeRunningConveyor
+from pipelineserve_simulator.pipeline.interleaved import InterleavedConveyor
+from pipelineserve_simulator.pipeline.leader import Leader
+from pipelineserve_simulator.pipeline.lock_step import LockStepConveyor
+from pipelineserve_simulator.pipeline.options import (
+    ControlTurns,
+    FreeRunning,
+    Interleaved,
+    LockStep,
+    PipelineOptions,
+)
+from pipelineserve_simulator.workloads.requests import SimulatedRequest
+
+
+def run_pipeline(
+    requests: Sequence[SimulatedRequest],
+    scheduler: Scheduler,
+    costs: PipelineCosts,
+    options: PipelineOptions,
+) -> RunOutcome:
+    """Serve requests until all have ended; the same inputs give the same outcome.
+
+    Args:
+        requests: in the order of arrival.
+        scheduler: with its policies, as it was made; nothing may be live in it.
+        costs: what steps take.
+        options: the rest.
+
+    Raises:
+        ValueError: the requests are not in order, or the scheduler shares prefixes: all tokens are
+            alike here, so every prompt would be found in the cache.
+    """
+    if scheduler.settings.shares_prefixes:
+        raise ValueError("expected a scheduler that shares no prefixes; set shares_prefixes=False")
+    if any(a.arrival_s > b.arrival_s for a, b in pairwise(requests)):
+        raise ValueError("expected requests in the order of arrival; sort them by arrival_s")
+    return _Run(requests, scheduler, costs, options).to_end()
+
+
+class _Run:
+    def __init__(
+        self,
+        requests: Sequence[SimulatedRequest],
+        scheduler: Scheduler,
+        costs: PipelineCosts,
+        options: PipelineOptions,
+    ) -> None:
+        self._requests = requests
+        self._num_arrived = 0
+        self._open_ticks = 0
+        self._heap = EventHeap()
+        self._leader = Leader(scheduler, costs, options)
+        self._conveyor = self._conveyor_of(options)
+        self._push_arrival()
+        for lost in [fault for fault in options.faults if isinstance(fault, StageLost)]:
+            self._heap.push(to_ticks(lost.at_s), Rank.FAULT, partial(self._lose, lost))
+        if options.control is not None:
+            self._push_control(options.control, 0)
+
+    def to_end(self) -> RunOutcome:
+        """Go from instant to instant while a request is live or to come."""
+        scheduler = self._leader.scheduler
+        while self._has_work:
+            if not self._heap:
+                raise RuntimeError(f"nothing will happen, yet requests are live: {scheduler.lost()}")
+            self._conveyor.turn(self._heap.run_instant())
+        return self._leader.records.outcome(scheduler.tally.preemptions)
+
+    @property
+    def _has_work(self) -> bool:
+        return self._num_arrived < len(self._requests) or self._leader.scheduler.has_work
+
+    def _conveyor_of(self, options: PipelineOptions) -> Conveyor:
+        pace = Pace([fault for fault in options.faults if isinstance(fault, StageSlowed)])
+        match options.timing:
+            case FreeRunning():
+                return FreeRunningConveyor(self._leader, self._heap, pace)
+            case LockStep():
+                return LockStepConveyor(self._leader, self._heap, pace)
+            case Interleaved(num_workers):
+                return InterleavedConveyor(self._leader, self._heap, pace, num_workers)
+
+    def _push_arrival(self) -> None:
+        if self._num_arrived < len(self._requests):
+            at_ticks = to_ticks(self._requests[self._num_arrived].arrival_s)
+            self._heap.push(at_ticks, Rank.ARRIVAL, self._arrive)
+
+    def _arrive(self, now_ticks: int) -> None:
+        self._leader.submit(self._requests[self._num_arrived], now_ticks)
+        self._num_arrived += 1
+        self._push_arrival()
+
+    def _push_control(self, control: ControlTurns, now_ticks: int) -> None:
+        at_ticks = now_ticks + max(1, to_ticks(control.period_s))
+        self._heap.push(at_ticks, Rank.CONTROL, partial(self._control, control))
+
+    def _control(self, control: ControlTurns, now_ticks: int) -> None:
+        if self._has_work:
+            control.take(to_seconds(now_ticks))
+            self._push_control(control, now_ticks)
+
+    def _lose(self, lost: StageLost, now_ticks: int) -> None:
+        self._leader.lose_all()
+        self._open_ticks = max(self._open_ticks, now_ticks + to_ticks(lost.down_s))
+        self._conveyor.reset(self._open_ticks)

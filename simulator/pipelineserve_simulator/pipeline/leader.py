@@ -1,0 +1,91 @@
+"""The leader: the scheduler, what is in flight, and what is written down of it."""
+
+from collections import deque
+
+from pipelineserve.scheduler.messages import Rejected, StepResult
+from pipelineserve.scheduler.requests import NewRequest
+from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve_simulator.kernel.ticks import to_seconds
+from pipelineserve_simulator.pipeline.costs import PipelineCosts
+from pipelineserve_simulator.pipeline.loads import load_of
+from pipelineserve_simulator.pipeline.options import PipelineOptions
+from pipelineserve_simulator.pipeline.passage import Passage
+from pipelineserve_simulator.pipeline.records import RunRecords
+from pipelineserve_simulator.workloads.requests import SimulatedRequest
+
+# What every token is; only lengths matter here.
+_TOKEN_ID = 0
+
+
+class Leader:
+    """Composes micro-batches and takes them back; every time is the caller's.
+
+    Attributes:
+        work_since_ticks: when the first of the requests that are live came to an empty pipeline.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, costs: PipelineCosts, options: PipelineOptions
+    ) -> None:
+        self.scheduler = scheduler
+        self.costs = costs
+        self.records = RunRecords(options.step_stride)
+        self.work_since_ticks = 0
+        self._noise = options.noise
+        hear = None if options.control is None else options.control.hear
+        self._observers = [told for told in (options.observe, hear) if told is not None]
+        self._in_flight: deque[Passage] = deque()
+
+    def submit(self, request: SimulatedRequest, now_ticks: int) -> None:
+        """A request arrives."""
+        if not self.scheduler.has_work:
+            self.work_since_ticks = now_ticks
+        new = NewRequest(
+            request_id=str(request.index),
+            prompt_token_ids=(_TOKEN_ID,) * request.prompt_tokens,
+            max_output_tokens=request.output_tokens,
+            client_id=request.client_id,
+            priority=request.priority,
+        )
+        if isinstance(self.scheduler.submit(new, to_seconds(now_ticks)), Rejected):
+            self.records.note_rejected(request, now_ticks)
+
+    def compose(self, slot_index: int, now_ticks: int) -> Passage | None:
+        """Compose a micro-batch for an empty slot, if there is anything to run."""
+        micro_batch = self.scheduler.next_micro_batch(slot_index, to_seconds(now_ticks))
+        if micro_batch is None:
+            return None
+        load = load_of(micro_batch)
+        passage = Passage(
+            micro_batch,
+            load,
+            now_ticks,
+            self.costs.stage_times_s(load),
+            self._noise.factor(),
+            self._noise.stall(self.costs.num_stages),
+        )
+        self._in_flight.append(passage)
+        self.records.note_kv(self.scheduler.kv_used_ratio, now_ticks)
+        return passage
+
+    def take_back(self, passage: Passage, now_ticks: int) -> None:
+        """The tokens of the oldest micro-batch in flight are there."""
+        self._in_flight.popleft()
+        micro_batch = passage.micro_batch
+        result = StepResult(micro_batch.sequence, (_TOKEN_ID,) * passage.load.num_samples)
+        slot_index = micro_batch.slot_index
+        emissions = self.scheduler.complete(slot_index, result, to_seconds(now_ticks))
+        for emission in emissions:
+            if emission.record is not None:
+                self.records.note_end(int(emission.request_id), emission.record, now_ticks)
+        self.records.note_step(passage)
+        self.records.note_kv(self.scheduler.kv_used_ratio, now_ticks)
+        for observe in self._observers:
+            observe(passage, emissions)
+
+    def lose_all(self) -> None:
+        """All KV is gone, and what is in flight never comes back."""
+        for passage in self._in_flight:
+            passage.is_lost = True
+        self._in_flight.clear()
+        self.scheduler.recall_all()

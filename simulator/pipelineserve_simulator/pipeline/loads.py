@@ -1,0 +1,57 @@
+"""What a micro-batch asks of the machine, as sums over its pieces."""
+
+from dataclasses import dataclass
+
+from pipelineserve.scheduler.messages import MicroBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoad:
+    """One micro-batch.
+
+    Attributes:
+        num_tokens: of all pieces.
+        num_requests: pieces.
+        num_decodes: pieces that decode.
+        num_samples: pieces that a token comes back for.
+        decode_context_tokens: contexts of its decodes, each decode's own token included.
+        squared_prefill_tokens: Σ L_pre² over its prefill pieces.
+        past_prefill_product: Σ L_past · L_pre, with the tokens before each piece.
+    """
+
+    num_tokens: int
+    num_requests: int
+    num_decodes: int
+    num_samples: int
+    decode_context_tokens: int
+    squared_prefill_tokens: int
+    past_prefill_product: int
+
+    @property
+    def has_prefill(self) -> bool:
+        """Whether any piece prefills."""
+        return self.num_requests > self.num_decodes
+
+
+def load_of(micro_batch: MicroBatch) -> StepLoad:
+    """Sum up a micro-batch."""
+    num_decodes = num_samples = contexts = tokens = squares = products = 0
+    for _, start, token_ids, _, is_decode, samples, _ in micro_batch.pieces:
+        if is_decode:
+            num_decodes += 1
+            contexts += start
+            continue
+        length = len(token_ids)
+        tokens += length
+        squares += length * length
+        products += start * length
+        num_samples += samples
+    return StepLoad(
+        num_tokens=tokens + num_decodes,
+        num_requests=len(micro_batch.pieces),
+        num_decodes=num_decodes,
+        num_samples=num_samples + num_decodes,
+        decode_context_tokens=contexts + num_decodes,
+        squared_prefill_tokens=squares,
+        past_prefill_product=products,
+    )

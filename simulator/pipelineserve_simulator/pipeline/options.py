@@ -1,0 +1,85 @@
+"""How a run is carried out, beside the scheduler and the costs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pipelineserve.scheduler.messages import Emission
+from pipelineserve_simulator.pipeline.costs import Noise, NoNoise
+from pipelineserve_simulator.pipeline.faults import Fault
+from pipelineserve_simulator.pipeline.passage import Passage
+
+Observer = Callable[[Passage, Sequence[Emission]], None]
+"""Called with a micro-batch that came back, and with what it brought; it must keep neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeRunning:
+    """Each stage takes micro-batches in order, as soon as it and its input are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockStep:
+    """All stages step together, as in the published system; a step lasts as long as the slowest.
+
+    At step t, slot t mod P is composed and stage r computes what was composed r steps before; its
+    tokens come back P - 1 steps after it was composed (a broadcast ends every step). The leader's
+    work and the hand-off to the next stage are exposed in every step.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """Each worker has several virtual stages, so that a micro-batch passes all workers repeatedly.
+
+    Virtual stage v runs on worker v mod `num_workers`; of the micro-batches that wait for a worker
+    the oldest goes first, so that they come back in order. The costs are those of virtual stages.
+    """
+
+    num_workers: int
+
+
+Timing = FreeRunning | LockStep | Interleaved
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTurns:
+    """A controller's turns.
+
+    Attributes:
+        period_s: virtual time between two turns, the first one after as much; above 0.
+        take: called with the time of each turn, as long as requests are live or to come.
+        hear: what it is told of every micro-batch that comes back.
+
+    Raises:
+        ValueError: the period is not above 0.
+    """
+
+    period_s: float
+    take: Callable[[float], None]
+    hear: Observer | None = None
+
+    def __post_init__(self) -> None:
+        if self.period_s <= 0.0:
+            raise ValueError(f"period_s: expected above 0, got {self.period_s}")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """The rest of a run's inputs.
+
+    Attributes:
+        timing: how micro-batches move; the order in which slots are filled (`Continuous`,
+            `FillDrain`) is the scheduler's own.
+        noise: chance in the times.
+        faults: what goes wrong.
+        control: a controller in the loop.
+        observe: told of every micro-batch that comes back.
+        step_stride: every so many-th step is kept in the outcome; 0 for none.
+    """
+
+    timing: Timing = field(default_factory=FreeRunning)
+    noise: Noise = field(default_factory=NoNoise)
+    faults: tuple[Fault, ...] = ()
+    control: ControlTurns | None = None
+    observe: Observer | None = None
+    step_stride: int = 1
