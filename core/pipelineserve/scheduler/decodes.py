@@ -1,6 +1,7 @@
 """Requests that decode: in flight, ready or held, with the sums over them that policies see."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from pipelineserve.policy.views import DecodeLoad
 from pipelineserve.scheduler.requests import Request
@@ -15,9 +16,9 @@ class DecodePool:
 
     def __init__(self) -> None:
         # In the order in which they became ready.
-        self._ready: dict[str, Request] = {}
+        self._ready: dict[Request, None] = {}
         # In the order in which they were held.
-        self._held: dict[str, Request] = {}
+        self._held: dict[Request, None] = {}
         self._num = self._context_tokens = 0
         self._ready_context_tokens = 0
         self._held_context_tokens = 0
@@ -47,45 +48,49 @@ class DecodePool:
 
     def __contains__(self, request: Request) -> bool:
         """Whether the request is ready."""
-        return self._ready.get(request.request_id) is request
+        return request in self._ready
 
     def is_held(self, request: Request) -> bool:
         """Whether the request is kept out for now."""
-        return self._held.get(request.request_id) is request
+        return request in self._held
 
     def first_ready(self, num_wanted: int) -> list[Request]:
         """Those that became ready first."""
-        return [
-            request for request, _ in zip(self._ready.values(), range(num_wanted), strict=False)
-        ]
+        return list(islice(self._ready, num_wanted))
 
     def each_held(self) -> Iterator[Request]:
         """Those that were held first go first."""
-        return iter(self._held.values())
+        return iter(self._held)
 
     def join(self, request: Request) -> None:
         """The last piece of the prompt was issued."""
         self._num += 1
         self._context_tokens += len(request.token_ids)
 
-    def count_token(self) -> None:
-        """A token was added to the `token_ids` of one that is in flight."""
-        self._context_tokens += 1
+    def count_tokens(self, num_tokens: int) -> None:
+        """Tokens were added to the `token_ids` of some that are in flight."""
+        self._context_tokens += num_tokens
 
-    def make_ready(self, request: Request) -> None:
-        """It has come back from its micro-batch and waits for the next."""
-        self._ready[request.request_id] = request
-        self._ready_context_tokens += len(request.token_ids)
+    def make_ready(self, requests: Iterable[Request]) -> None:
+        """They have come back from their micro-batch and wait for the next, in this order."""
+        returned = dict.fromkeys(requests)
+        self._ready |= returned
+        self._ready_context_tokens += _context_of(returned)
 
-    def issue(self, request: Request) -> None:
-        """It goes with a micro-batch."""
-        del self._ready[request.request_id]
-        self._ready_context_tokens -= len(request.token_ids)
+    def issue(self, requests: Sequence[Request]) -> None:
+        """They, once each, go with a micro-batch."""
+        if len(requests) == len(self._ready):
+            self._ready.clear()
+            self._ready_context_tokens = 0
+            return
+        for request in requests:
+            del self._ready[request]
+        self._ready_context_tokens -= _context_of(requests)
 
     def hold(self, request: Request) -> None:
         """Keep a ready one out."""
-        self.issue(request)
-        self._held[request.request_id] = request
+        self.issue([request])
+        self._held[request] = None
         self._held_context_tokens += len(request.token_ids)
         request.held_since_s = self.now_s
 
@@ -96,20 +101,23 @@ class DecodePool:
             request.num_tokens_at_release = len(request.token_ids)
             self._ready_context_tokens += len(request.token_ids)
         if requests:
-            released = {request.request_id: request for request in requests}
-            self._ready = released | self._ready
+            self._ready = dict.fromkeys(requests) | self._ready
 
     def leave(self, request: Request) -> None:
         """It ended or goes back to the queue, wherever it stands."""
         self._num -= 1
         self._context_tokens -= len(request.token_ids)
         if request in self:
-            self.issue(request)
+            self.issue([request])
         elif self.is_held(request):
             self._drop_held(request)
 
     def _drop_held(self, request: Request) -> None:
-        del self._held[request.request_id]
+        del self._held[request]
         self._held_context_tokens -= len(request.token_ids)
         request.held_s = request.held_for_s(self.now_s)
         request.held_since_s = None
+
+
+def _context_of(requests: Iterable[Request]) -> int:
+    return sum([len(request.token_ids) for request in requests])

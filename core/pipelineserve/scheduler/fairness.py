@@ -7,6 +7,7 @@ that idling earns no credit.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 PROMPT_TOKEN_WEIGHT = 1.0
 OUTPUT_TOKEN_WEIGHT = 2.0
@@ -43,6 +44,11 @@ class FairnessLedger:
             self._served_to_last_left = self._served[client_id]
         if len(self._served) > _MAX_REMEMBERED_CLIENTS:
             self._served = {active: self._served[active] for active in self._num_live}
+
+    def charge_outputs(self, client_ids: Iterable[str]) -> None:
+        """Charge one output token to each of these, as often as it is named."""
+        for client_id, num_tokens in Counter(client_ids).items():
+            self.charge(client_id, output_tokens=num_tokens)
 
     def charge(self, client_id: str, *, prompt_tokens: int = 0, output_tokens: int = 0) -> None:
         """Add served tokens to a client that has a live request."""

@@ -9,6 +9,7 @@ order in which they were decided, and all of them ride with the next micro-batch
 """
 
 from array import array
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from pipelineserve.scheduler.blocks import BlockPool
@@ -127,14 +128,16 @@ class KvLedger:
         request.block_ids += self.pool.allocate(num_missing, after)
         return True
 
-    def publish(self, request: Request) -> None:
-        """Offer the request's full blocks, up to what was issued, to the prefix cache."""
+    def publish(self, requests: Iterable[Request]) -> None:
+        """Offer the requests' full blocks, up to what was issued, to the prefix cache."""
         if not self._shares_prefixes:
             return
-        num_full = request.num_issued // self.block_tokens
-        for index in range(request.num_published, num_full):
-            self.pool.publish(request.block_ids[index], self._digest(request, index))
-        request.num_published = max(request.num_published, num_full)
+        for request in requests:
+            num_full = request.num_issued // self.block_tokens
+            if num_full > request.num_published:
+                for index in range(request.num_published, num_full):
+                    self.pool.publish(request.block_ids[index], self._digest(request, index))
+                request.num_published = num_full
 
     def release(self, request: Request) -> None:
         """Give back all blocks, wherever; the request must be in no micro-batch in flight."""

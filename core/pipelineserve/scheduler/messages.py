@@ -1,14 +1,18 @@
-"""What passes between the scheduler, its caller and the executor; all of it frozen."""
+"""What passes between the scheduler, its caller and the executor; all of it frozen.
+
+There are a piece and an emission for every token: those two are named tuples, which are made
+several times as fast as frozen dataclasses.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.scheduler.requests import FinishReason, RequestRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Consecutive tokens of one request inside one micro-batch.
 
     Attributes:
@@ -63,7 +67,7 @@ class MicroBatch:
     @property
     def num_tokens(self) -> int:
         """Tokens of all pieces; never above `chunk.chunk_tokens`."""
-        return sum(len(piece.token_ids) for piece in self.pieces)
+        return sum([len(piece.token_ids) for piece in self.pieces])
 
     @property
     def sampling_pieces(self) -> tuple[Piece, ...]:
@@ -79,8 +83,7 @@ class StepResult:
     token_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
+class Emission(NamedTuple):
     """One step of a request's output.
 
     Attributes:

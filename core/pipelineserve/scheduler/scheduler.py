@@ -25,6 +25,7 @@ from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad, Schedul
 from pipelineserve.scheduler.admission import rejection_of
 from pipelineserve.scheduler.arrivals import ArrivalWindow
 from pipelineserve.scheduler.decodes import DecodePool
+from pipelineserve.scheduler.drafts import Draft
 from pipelineserve.scheduler.fairness import FairnessLedger
 from pipelineserve.scheduler.holds import HoldKeeper
 from pipelineserve.scheduler.kv import KvLedger
@@ -33,11 +34,11 @@ from pipelineserve.scheduler.messages import (
     Census,
     Emission,
     MicroBatch,
-    Piece,
     Rejected,
     StepResult,
 )
 from pipelineserve.scheduler.preemption import Preemptor, most_junior
+from pipelineserve.scheduler.receipts import Receipt
 from pipelineserve.scheduler.requests import (
     FinishReason,
     NewRequest,
@@ -201,23 +202,23 @@ class Scheduler:
         view = self._load_view(slot_index, now_s)
         chunk = self.chunk_policy.decide(view)
         max_decodes = min(view.assigned.num, chunk.chunk_tokens)
-        pieces = self._compose(max_decodes, chunk, now_s)
-        if not pieces and not self._in_flight and self._decodes.held.num:
+        draft = self._compose(max_decodes, chunk, now_s)
+        if not draft.pieces and not self._in_flight and self._decodes.held.num:
             # Nobody else is left to make room for.
             self._holds.release_all()
             max_decodes = chunk.chunk_tokens
-            pieces = self._compose(max_decodes, chunk, now_s)
+            draft = self._compose(max_decodes, chunk, now_s)
         # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
         # in the count of blocks must not spin the caller's only thread for ever.
         for _ in range(len(self._live)):
-            if pieces or not self._is_stuck():
+            if draft.pieces or not self._is_stuck():
                 break
             self._preempt(most_junior(self._running()))
-            pieces = self._compose(max_decodes, chunk, now_s)
-        if not pieces:
+            draft = self._compose(max_decodes, chunk, now_s)
+        if not draft.pieces:
             return None
         self._filled_at_s[slot_index] = now_s
-        return self._launch(slot_index, pieces, chunk)
+        return self._launch(slot_index, draft, chunk)
 
     def complete(self, slot_index: int, result: StepResult, now_s: float) -> list[Emission]:
         """Take back the tokens of the micro-batch in flight in this slot.
@@ -230,7 +231,7 @@ class Scheduler:
         """
         micro_batch, requests = self._in_flight_of(slot_index, result)
         del self._in_flight[slot_index]
-        emissions: list[Emission] = []
+        receipt = Receipt(now_s)
         tokens = iter(result.token_ids)
         for piece, request in zip(micro_batch.pieces, requests, strict=True):
             request.num_in_flight -= 1
@@ -238,8 +239,8 @@ class Scheduler:
             if request.state is RequestState.ENDED:
                 self._release_when_idle(request)
             elif token_id is not None:
-                emissions.append(self._append(request, token_id, now_s))
-        return emissions
+                receipt.append(request, token_id)
+        return self._settle(receipt)
 
     # What can be asked
 
@@ -364,34 +365,35 @@ class Scheduler:
 
     def _compose(
         self, max_decodes: int, chunk: ChunkDecision, now_s: float
-    ) -> list[tuple[Piece, Request]]:
+    ) -> Draft:
         """Decodes first, then started prompts in their order, then waiting ones."""
-        pieces = self._issue_decodes(max_decodes)
-        budget = chunk.chunk_tokens - len(pieces)
+        draft = self._issue_decodes(max_decodes)
+        budget = chunk.chunk_tokens - len(draft.pieces)
         for request in list(self._prefilling.values()):
-            budget -= self._issue_prefill(request, budget, pieces)
+            budget -= self._issue_prefill(request, budget, draft)
         while budget > 0 and (waiting := self._waiting.head()) is not None:
             if not self._can_start(waiting):
                 break  # nobody overtakes it, or a large prompt would wait for ever
             self._start(waiting, now_s)
-            budget -= self._issue_prefill(waiting, budget, pieces)
-        return pieces
+            budget -= self._issue_prefill(waiting, budget, draft)
+        return draft
 
-    def _issue_decodes(self, max_decodes: int) -> list[tuple[Piece, Request]]:
+    def _issue_decodes(self, max_decodes: int) -> Draft:
         """Issue decodes in the order in which they became ready, preempting juniors for blocks."""
-        pieces: list[tuple[Piece, Request]] = []
+        draft = Draft()
+        block_tokens = self.kv.block_tokens
         for request in self._decodes.first_ready(self._decodes.ready.num):
-            if len(pieces) == max_decodes:
+            if len(draft.pieces) == max_decodes:
                 break
-            # Else it was just preempted.
-            if request in self._decodes and self._make_room(request):
-                self._decodes.issue(request)
-                pieces.append((self._issue(request, 1), request))
-        return pieces
+            has_room = len(request.token_ids) <= len(request.block_ids) * block_tokens
+            # Without room it may just have been preempted, which leaves no block to a request.
+            if has_room or (request in self._decodes and self._make_room(request)):
+                draft.add_decode(request)
+        # Whoever is in the draft is in flight, so none of them was preempted for one after it.
+        self._decodes.issue(draft.requests)
+        return draft
 
-    def _issue_prefill(
-        self, request: Request, budget: int, pieces: list[tuple[Piece, Request]]
-    ) -> int:
+    def _issue_prefill(self, request: Request, budget: int, draft: Draft) -> int:
         """Issue the request's next piece if budget and blocks allow; return its tokens."""
         num_tokens = min(budget, request.num_remaining)
         # Decodes may have taken its blocks: it goes on when they end or are preempted.
@@ -399,7 +401,10 @@ class Scheduler:
             return 0
         if num_tokens == request.num_remaining:
             del self._prefilling[request.request_id]
-        pieces.append((self._issue(request, num_tokens), request))
+        draft.add_prefill(request, num_tokens)
+        if request.num_remaining == 0:
+            request.state = RequestState.DECODING
+            self._decodes.join(request)
         return num_tokens
 
     def _make_room(self, request: Request) -> bool:
@@ -434,42 +439,19 @@ class Scheduler:
             self._fairness.charge(request.new.client_id, prompt_tokens=request.num_remaining)
         self._prefilling[request.request_id] = request
 
-    def _issue(self, request: Request, num_tokens: int) -> Piece:
-        """Cut the request's next piece; its blocks are there already."""
-        start, end = request.num_issued, request.num_issued + num_tokens
-        is_decode = request.state is RequestState.DECODING
-        samples = end == len(request.token_ids)
-        request.num_issued = end
-        request.num_in_flight += 1
-        if samples and not is_decode:
-            request.state = RequestState.DECODING
-            self._decodes.join(request)
-        return Piece(
-            request_id=request.request_id,
-            start=start,
-            token_ids=tuple(request.token_ids[start:end]),
-            block_ids=tuple(request.block_ids),
-            is_decode=is_decode,
-            samples=samples,
-            output_index=request.num_output_tokens,
-        )
-
-    def _launch(
-        self, slot_index: int, pieces: list[tuple[Piece, Request]], chunk: ChunkDecision
-    ) -> MicroBatch:
+    def _launch(self, slot_index: int, draft: Draft, chunk: ChunkDecision) -> MicroBatch:
         micro_batch = MicroBatch(
             sequence=self._next_sequence,
             slot_index=slot_index,
-            pieces=tuple(piece for piece, _ in pieces),
+            pieces=tuple(draft.pieces),
             chunk=chunk,
             copies=self.kv.take_copies(),
         )
         self._next_sequence += 1
         self._num_sent += 1
-        self._in_flight[slot_index] = (micro_batch, tuple(request for _, request in pieces))
+        self._in_flight[slot_index] = (micro_batch, tuple(draft.requests))
         # Only now: a piece must not find blocks that are filled by the same micro-batch.
-        for _, request in pieces:
-            self.kv.publish(request)
+        self.kv.publish(draft.requests)
         return micro_batch
 
     def _empty_kv(self) -> KvLedger:
@@ -520,30 +502,18 @@ class Scheduler:
 
     # Ends
 
-    def _append(self, request: Request, token_id: int, now_s: float) -> Emission:
-        """Add a sampled token, or end the request by it."""
-        ttft_s = None
-        gap_s = None
-        if request.first_token_s is None:
-            request.first_token_s = now_s
-            ttft_s = now_s - request.arrival_s
-        if token_id in request.new.stop_token_ids:
-            record = self._end(request, FinishReason.STOP, now_s)
-            return Emission(request.request_id, None, record, ttft_s, None, request.num_cached)
-        if request.last_token_s is not None:
-            gap_s = now_s - request.last_token_s
-            request.longest_gap_s = max(request.longest_gap_s, gap_s)
-        request.last_token_s = now_s
-        request.token_ids.append(token_id)
-        self._decodes.count_token()
-        self.tally.output_tokens += 1
-        self._fairness.charge(request.new.client_id, output_tokens=1)
-        ended: RequestRecord | None = None
-        if request.num_output_tokens >= request.max_output_tokens:
-            ended = self._end(request, FinishReason.LENGTH, now_s)
-        else:
-            self._decodes.make_ready(request)
-        return Emission(request.request_id, token_id, ended, ttft_s, gap_s, request.num_cached)
+    def _settle(self, receipt: Receipt) -> list[Emission]:
+        """Count what came back of one micro-batch, and end the requests that are complete."""
+        num_tokens = len(receipt.client_ids)
+        self._decodes.count_tokens(num_tokens)
+        self.tally.output_tokens += num_tokens
+        self._fairness.charge_outputs(receipt.client_ids)
+        self._decodes.make_ready(receipt.going_on)
+        emissions = receipt.emissions
+        for index, request, finish in receipt.complete:
+            record = self._end(request, finish, receipt.now_s)
+            emissions[index] = emissions[index]._replace(record=record)
+        return emissions
 
     def _end_early(
         self, request_id: str, finish: FinishReason, now_s: float
@@ -577,7 +547,7 @@ class Scheduler:
         oldest = min(micro_batch.sequence for micro_batch, _ in self._in_flight.values())
         if result.sequence != oldest:
             raise ValueError(f"micro-batch {result.sequence} came back before {oldest}")
-        num_expected = len(entry[0].sampling_pieces)
+        num_expected = [piece.samples for piece in entry[0].pieces].count(True)
         if len(result.token_ids) != num_expected:
             raise ValueError(
                 f"micro-batch {result.sequence}: expected {num_expected} tokens, "

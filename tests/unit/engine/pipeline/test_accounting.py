@@ -79,7 +79,7 @@ def test_a_request_that_the_scheduler_has_lost_ends_with_an_error_and_the_others
     for report in engine.executor.receive(0.0):
         engine.core.absorb(report, 0.0)
     decodes = engine.core.scheduler._decodes
-    decodes.issue(next(r for r in decodes.first_ready(2) if r.request_id == "a"))
+    decodes.issue([r for r in decodes.first_ready(2) if r.request_id == "a"])
     assert engine.core.scheduler.lost() == ("a",)
     (output,) = engine.core.audit(2, 1.0)
     assert (output.request_id, output.finish) == ("a", FinishReason.ERROR)

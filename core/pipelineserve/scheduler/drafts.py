@@ -1,0 +1,53 @@
+"""A micro-batch while it is composed."""
+
+from pipelineserve.scheduler.messages import Piece
+from pipelineserve.scheduler.requests import Request
+
+# What a named tuple's own constructor calls; calling it at once halves the time of a decode's piece.
+_new_tuple = tuple.__new__
+
+
+class Draft:
+    """Pieces in order, and whose they are; whoever is in it counts as in flight."""
+
+    __slots__ = ("pieces", "requests")
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.requests: list[Request] = []
+
+    def add_decode(self, request: Request) -> None:
+        """The request's latest token goes; its blocks are there already."""
+        token_ids = request.token_ids
+        end = len(token_ids)
+        request.num_issued = end
+        request.num_in_flight += 1
+        new = request.new
+        fields = (
+            new.request_id,
+            end - 1,
+            (token_ids[-1],),
+            tuple(request.block_ids),
+            True,
+            True,
+            end - len(new.prompt_token_ids),
+        )
+        self.pieces.append(_new_tuple(Piece, fields))
+        self.requests.append(request)
+
+    def add_prefill(self, request: Request, num_tokens: int) -> None:
+        """The request's next tokens go; its blocks are there already."""
+        start, end = request.num_issued, request.num_issued + num_tokens
+        request.num_issued = end
+        request.num_in_flight += 1
+        piece = Piece(
+            request_id=request.request_id,
+            start=start,
+            token_ids=tuple(request.token_ids[start:end]),
+            block_ids=tuple(request.block_ids),
+            is_decode=False,
+            samples=end == len(request.token_ids),
+            output_index=request.num_output_tokens,
+        )
+        self.pieces.append(piece)
+        self.requests.append(request)
