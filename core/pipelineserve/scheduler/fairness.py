@@ -7,7 +7,9 @@ that idling earns no credit.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+from pipelineserve.scheduler.requests import Request
 
 PROMPT_TOKEN_WEIGHT = 1.0
 OUTPUT_TOKEN_WEIGHT = 2.0
@@ -45,9 +47,13 @@ class FairnessLedger:
         if len(self._served) > _MAX_REMEMBERED_CLIENTS:
             self._served = {active: self._served[active] for active in self._num_live}
 
-    def charge_outputs(self, client_ids: Iterable[str]) -> None:
-        """Charge one output token to each of these, as often as it is named."""
-        for client_id, num_tokens in Counter(client_ids).items():
+    def charge_outputs(self, requests: Sequence[Request]) -> None:
+        """Charge one output token to the client of each of these live requests."""
+        if len(self._num_live) == 1:
+            owners = dict.fromkeys(self._num_live, len(requests))
+        else:
+            owners = Counter([request.new.client_id for request in requests])
+        for client_id, num_tokens in owners.items():
             self.charge(client_id, output_tokens=num_tokens)
 
     def charge(self, client_id: str, *, prompt_tokens: int = 0, output_tokens: int = 0) -> None:

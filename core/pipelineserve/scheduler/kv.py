@@ -128,6 +128,17 @@ class KvLedger:
         request.block_ids += self.pool.allocate(num_missing, after)
         return True
 
+    def grow_decodes(self, requests: Iterable[Request]) -> bool:
+        """Allocate the blocks that decodes need for their latest tokens; all of them or none."""
+        block_tokens = self.block_tokens
+        growing = [r for r in requests if len(r.token_ids) > len(r.block_ids) * block_tokens]
+        if len(growing) > self.pool.num_free:
+            return False
+        for request in growing:
+            # A decode's earlier tokens have their blocks, so it lacks exactly one.
+            request.block_ids += self.pool.allocate(1, request.block_ids[-1])
+        return True
+
     def publish(self, requests: Iterable[Request]) -> None:
         """Offer the requests' full blocks, up to what was issued, to the prefix cache."""
         if not self._shares_prefixes:

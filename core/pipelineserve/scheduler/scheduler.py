@@ -38,7 +38,7 @@ from pipelineserve.scheduler.messages import (
     StepResult,
 )
 from pipelineserve.scheduler.preemption import Preemptor, most_junior
-from pipelineserve.scheduler.receipts import Receipt
+from pipelineserve.scheduler.receipts import Complete, Receipt
 from pipelineserve.scheduler.requests import (
     FinishReason,
     NewRequest,
@@ -231,16 +231,7 @@ class Scheduler:
         """
         micro_batch, requests = self._in_flight_of(slot_index, result)
         del self._in_flight[slot_index]
-        receipt = Receipt(now_s)
-        tokens = iter(result.token_ids)
-        for piece, request in zip(micro_batch.pieces, requests, strict=True):
-            request.num_in_flight -= 1
-            token_id = next(tokens) if piece.samples else None
-            if request.state is RequestState.ENDED:
-                self._release_when_idle(request)
-            elif token_id is not None:
-                receipt.append(request, token_id)
-        return self._settle(receipt)
+        return self._settle(Receipt(micro_batch.pieces, requests, result.token_ids, now_s))
 
     # What can be asked
 
@@ -381,14 +372,16 @@ class Scheduler:
     def _issue_decodes(self, max_decodes: int) -> Draft:
         """Issue decodes in the order in which they became ready, preempting juniors for blocks."""
         draft = Draft()
-        block_tokens = self.kv.block_tokens
-        for request in self._decodes.first_ready(self._decodes.ready.num):
-            if len(draft.pieces) == max_decodes:
-                break
-            has_room = len(request.token_ids) <= len(request.block_ids) * block_tokens
-            # Without room it may just have been preempted, which leaves no block to a request.
-            if has_room or (request in self._decodes and self._make_room(request)):
-                draft.add_decode(request)
+        first = self._decodes.first_ready(max_decodes)
+        if self.kv.grow_decodes(first):
+            draft.add_decodes(first)
+        else:
+            for request in self._decodes.first_ready(self._decodes.ready.num):
+                if len(draft.pieces) == max_decodes:
+                    break
+                # Else it was just preempted.
+                if request in self._decodes and self._make_room(request):
+                    draft.add_decodes([request])
         # Whoever is in the draft is in flight, so none of them was preempted for one after it.
         self._decodes.issue(draft.requests)
         return draft
@@ -504,15 +497,18 @@ class Scheduler:
 
     def _settle(self, receipt: Receipt) -> list[Emission]:
         """Count what came back of one micro-batch, and end the requests that are complete."""
-        num_tokens = len(receipt.client_ids)
-        self._decodes.count_tokens(num_tokens)
-        self.tally.output_tokens += num_tokens
-        self._fairness.charge_outputs(receipt.client_ids)
+        self._decodes.count_tokens(receipt.num_tokens)
+        self.tally.output_tokens += receipt.num_tokens
+        self._fairness.charge_outputs(receipt.owners())
         self._decodes.make_ready(receipt.going_on)
         emissions = receipt.emissions
-        for index, request, finish in receipt.complete:
-            record = self._end(request, finish, receipt.now_s)
-            emissions[index] = emissions[index]._replace(record=record)
+        for closing in receipt.closing:
+            match closing:
+                case Complete(request, finish, place):
+                    record = self._end(request, finish, receipt.now_s)
+                    emissions[place] = emissions[place]._replace(record=record)
+                case Request():
+                    self._release_when_idle(closing)
         return emissions
 
     def _end_early(
