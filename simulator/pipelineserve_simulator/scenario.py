@@ -91,9 +91,7 @@ class Scenario:
     def step_time_model(self) -> StepTimeModel:
         """What a controller would have measured; in lock step the leader's work is in each step."""
         has_host = isinstance(self.timing, LockStep)
-        return measured_model(
-            self.profile, self.layout, self.max_chunk_tokens, has_host=has_host
-        )
+        return measured_model(self.profile, self.layout, self.max_chunk_tokens, has_host=has_host)
 
     @property
     def _num_workers(self) -> int:

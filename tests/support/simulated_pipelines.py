@@ -27,17 +27,21 @@ class PlainCosts:
     back_s: float = 0.0
 
     def stage_times_s(self, load: StepLoad) -> tuple[float, ...]:
+        """The same on every stage."""
         return (self.step_s + self.token_s * load.num_tokens,) * self.num_stages
 
     def transfer_s(self, num_tokens: int) -> float:
+        """However many tokens."""
         del num_tokens
         return self.hop_s
 
     def host_s(self, num_requests: int) -> float:
+        """However many requests."""
         del num_requests
         return self.leader_s
 
     def return_s(self) -> float:
+        """Always."""
         return self.back_s
 
 
@@ -49,6 +53,7 @@ class Watched:
     emissions: list[Emission] = field(default_factory=list)
 
     def observe(self, passage: Passage, emissions: Sequence[Emission]) -> None:
+        """Take a micro-batch down."""
         self.passages.append(passage)
         self.emissions += emissions
 
@@ -61,6 +66,7 @@ class FixedWorkload:
     description: str = "fixed requests"
 
     def requests(self, chance: Chance) -> tuple[SimulatedRequest, ...]:
+        """Those that were given."""
         del chance
         return self.given
 

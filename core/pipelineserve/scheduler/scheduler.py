@@ -354,9 +354,7 @@ class Scheduler:
         context_tokens = round(ready.context_tokens * num / ready.num) if ready.num else 0
         return DecodeLoad(num, context_tokens)
 
-    def _compose(
-        self, max_decodes: int, chunk: ChunkDecision, now_s: float
-    ) -> Draft:
+    def _compose(self, max_decodes: int, chunk: ChunkDecision, now_s: float) -> Draft:
         """Decodes first, then started prompts in their order, then waiting ones."""
         draft = self._issue_decodes(max_decodes)
         budget = chunk.chunk_tokens - len(draft.pieces)

@@ -62,9 +62,8 @@ def profile_from_datasheet(
     """
     bandwidth = datasheet.memory_bytes_per_s * _WEIGHT_BANDWIDTH_RATIO
     slower = reference.linear.weight_bytes_per_s / bandwidth
-    wider = model.hidden_size * model.parameter_bytes
-    wider /= reference.model.hidden_size * reference.model.parameter_bytes
     activation_bytes = model.hidden_size * model.parameter_bytes
+    wider = activation_bytes / (reference.model.hidden_size * reference.model.parameter_bytes)
     return HardwareProfile(
         name=f"{datasheet.name}/{model.name}",
         device=datasheet.name,

@@ -75,7 +75,9 @@ class _Run:
         scheduler = self._leader.scheduler
         while self._has_work:
             if not self._heap:
-                raise RuntimeError(f"nothing will happen, yet requests are live: {scheduler.lost()}")
+                raise RuntimeError(
+                    f"nothing will happen, yet requests are live: {scheduler.lost()}"
+                )
             self._conveyor.turn(self._heap.run_instant())
         return self._leader.records.outcome(scheduler.tally.preemptions)
 

@@ -6,7 +6,8 @@ from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import make_settings
 
 
-@pytest.mark.parametrize("name", sorted(set(SchedulerSettings.__slots__) - {"num_host_blocks", "shares_prefixes"})
+@pytest.mark.parametrize(
+    "name", sorted(set(SchedulerSettings.__slots__) - {"num_host_blocks", "shares_prefixes"})
 )
 def test_names_the_size_that_is_below_one(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):

@@ -3,13 +3,14 @@
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelineserve.policy.schedule import Continuous, FillDrain
+from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
 from pipelineserve_simulator.hardware.description import NoiseCosts
 from pipelineserve_simulator.hardware.noise import ProfileNoise
 from pipelineserve_simulator.kernel.ticks import to_seconds
@@ -32,6 +33,7 @@ TIMINGS: tuple[Timing, ...] = (
     Interleaved(num_workers=3),
     Interleaved(num_workers=1),
 )
+SCHEDULES: tuple[Schedule, ...] = (Continuous(), FillDrain())
 NUM_STAGES = 3
 
 
@@ -45,7 +47,7 @@ def run_random(
         num_slots=num_slots,
         chunk_tokens=random.randint(4, 64),
         num_blocks=random.choice([50, 256]),
-        schedule=random.choice([Continuous(), FillDrain()]),
+        schedule=random.choice(SCHEDULES),
     )
     costs = PlainCosts(
         NUM_STAGES,
@@ -92,7 +94,7 @@ def busy_by_worker(
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=repr)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**9), has_faults=st.booleans())
 def test_every_request_ends_with_all_its_tokens(
     timing: Timing, seed: int, has_faults: bool
@@ -108,7 +110,7 @@ def test_every_request_ends_with_all_its_tokens(
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=repr)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**9), has_faults=st.booleans())
 def test_no_stage_has_two_micro_batches_at_once_and_none_runs_backwards(
     timing: Timing, seed: int, has_faults: bool
@@ -122,12 +124,12 @@ def test_no_stage_has_two_micro_batches_at_once_and_none_runs_backwards(
         assert moments == sorted(moments)
     spans = busy_by_worker(passages, timing, lambda p, k: (p.starts_ticks[k], p.ends_ticks[k]))
     for mine in spans:
-        for (_, end), (start, _) in zip(mine, mine[1:], strict=False):
+        for (_, end), (start, _) in pairwise(mine):
             assert end <= start
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=repr)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_bubbles_and_computation_fill_the_time_in_which_there_is_work(
     timing: Timing, seed: int
@@ -160,7 +162,7 @@ def periods_with_work(outcome: RunOutcome) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=repr)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_the_same_seed_gives_the_same_bytes(timing: Timing, seed: int) -> None:
     faults = draw_faults(Random(seed))
@@ -168,7 +170,7 @@ def test_the_same_seed_gives_the_same_bytes(timing: Timing, seed: int) -> None:
     assert pickle.dumps(one) == pickle.dumps(other)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**9), has_slow_stages=st.booleans())
 def test_one_virtual_stage_per_worker_is_a_pipeline_that_runs_free(
     seed: int, has_slow_stages: bool
