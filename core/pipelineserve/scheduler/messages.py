@@ -4,6 +4,7 @@ There are a piece and an emission for every token: those two are named tuples, w
 several times as fast as frozen dataclasses.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -67,7 +68,19 @@ class MicroBatch:
     @property
     def num_tokens(self) -> int:
         """Tokens of all pieces; never above `chunk.chunk_tokens`."""
-        return sum([len(piece.token_ids) for piece in self.pieces])
+        num_decodes = self.num_decodes
+        return num_decodes + sum([len(piece.token_ids) for piece in self.pieces[num_decodes:]])
+
+    @property
+    def num_decodes(self) -> int:
+        """How many of the pieces decode; they are the first ones."""
+        return bisect_left(self.pieces, True, key=lambda piece: not piece.is_decode)
+
+    @property
+    def num_samples(self) -> int:
+        """Tokens that come back."""
+        num_decodes = self.num_decodes
+        return num_decodes + sum([piece.samples for piece in self.pieces[num_decodes:]])
 
     @property
     def sampling_pieces(self) -> tuple[Piece, ...]:

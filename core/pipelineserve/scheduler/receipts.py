@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelineserve.scheduler.messages import Emission, Piece
+from pipelineserve.scheduler.messages import Emission, MicroBatch, Piece
 from pipelineserve.scheduler.requests import FinishReason, Request, RequestState
 
 # What a named tuple's own constructor calls; calling it at once more than halves the time.
@@ -34,7 +34,7 @@ class Receipt:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        micro_batch: MicroBatch,
         requests: Sequence[Request],
         token_ids: Sequence[int],
         now_s: float,
@@ -43,7 +43,11 @@ class Receipt:
         self.emissions: list[Emission] = []
         self.going_on: list[Request] = []
         self.closing: list[Complete | Request] = []
-        self._take(pieces, requests, token_ids)
+        num_decodes = micro_batch.num_decodes
+        self._take_decodes(requests[:num_decodes], token_ids[:num_decodes])
+        self._take_prefills(
+            micro_batch.pieces[num_decodes:], requests[num_decodes:], token_ids[num_decodes:]
+        )
         self.num_tokens = len(self.owners())
 
     def owners(self) -> list[Request]:
@@ -55,19 +59,14 @@ class Receipt:
         ]
         return self.going_on + grown
 
-    def _take(
-        self, pieces: Sequence[Piece], requests: Sequence[Request], token_ids: Sequence[int]
-    ) -> None:
+    def _take_decodes(self, requests: Sequence[Request], token_ids: Sequence[int]) -> None:
         """One pass, with everything that nearly every decode needs in line."""
         emit, go_on = self.emissions.append, self.going_on.append
-        ended, tokens, now_s = RequestState.ENDED, iter(token_ids), self.now_s
-        for piece, request in zip(pieces, requests, strict=True):
+        ended, now_s = RequestState.ENDED, self.now_s
+        for request, token_id in zip(requests, token_ids, strict=True):
             request.num_in_flight -= 1
-            token_id = next(tokens) if piece.samples else None
             if request.state is ended:
                 self.closing.append(request)
-                continue
-            if token_id is None:
                 continue
             new, last_s = request.new, request.last_token_s
             if last_s is None or token_id in new.stop_token_ids:
@@ -86,9 +85,21 @@ class Receipt:
             fields = (new.request_id, token_id, None, None, gap_s, request.num_cached)
             emit(_new_tuple(Emission, fields))
 
+    def _take_prefills(
+        self, pieces: Sequence[Piece], requests: Sequence[Request], token_ids: Sequence[int]
+    ) -> None:
+        tokens = iter(token_ids)
+        for piece, request in zip(pieces, requests, strict=True):
+            request.num_in_flight -= 1
+            token_id = next(tokens) if piece.samples else None
+            if request.state is RequestState.ENDED:
+                self.closing.append(request)
+            elif token_id is not None:
+                self._take_rare(request, token_id)
+
     def _take_rare(self, request: Request, token_id: int) -> None:
-        """A request's first token, or one that stops it."""
-        ttft_s = None
+        """A token after prefill, which may be the request's first, or one that stops it."""
+        ttft_s = gap_s = None
         if request.first_token_s is None:
             request.first_token_s = self.now_s
             ttft_s = self.now_s - request.arrival_s
@@ -97,13 +108,16 @@ class Receipt:
             self._complete(request, FinishReason.STOP)
             kept = None
         else:
+            if request.last_token_s is not None:  # its KV was dropped and computed again
+                gap_s = self.now_s - request.last_token_s
+                request.longest_gap_s = max(request.longest_gap_s, gap_s)
             request.last_token_s = self.now_s
             request.token_ids.append(token_id)
             if request.num_output_tokens < request.max_output_tokens:
                 self.going_on.append(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-        emission = Emission(request.request_id, kept, None, ttft_s, None, request.num_cached)
+        emission = Emission(request.request_id, kept, None, ttft_s, gap_s, request.num_cached)
         self.emissions.append(emission)
 
     def _complete(self, request: Request, finish: FinishReason) -> None:

@@ -231,7 +231,7 @@ class Scheduler:
         """
         micro_batch, requests = self._in_flight_of(slot_index, result)
         del self._in_flight[slot_index]
-        return self._settle(Receipt(micro_batch.pieces, requests, result.token_ids, now_s))
+        return self._settle(Receipt(micro_batch, requests, result.token_ids, now_s))
 
     # What can be asked
 
@@ -541,7 +541,7 @@ class Scheduler:
         oldest = min(micro_batch.sequence for micro_batch, _ in self._in_flight.values())
         if result.sequence != oldest:
             raise ValueError(f"micro-batch {result.sequence} came back before {oldest}")
-        num_expected = [piece.samples for piece in entry[0].pieces].count(True)
+        num_expected = entry[0].num_samples
         if len(result.token_ids) != num_expected:
             raise ValueError(
                 f"micro-batch {result.sequence}: expected {num_expected} tokens, "

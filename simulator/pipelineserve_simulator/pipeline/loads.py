@@ -35,20 +35,19 @@ class StepLoad:
 
 def load_of(micro_batch: MicroBatch) -> StepLoad:
     """Sum up a micro-batch."""
-    num_decodes = num_samples = contexts = tokens = squares = products = 0
-    for _, start, token_ids, _, is_decode, samples, _ in micro_batch.pieces:
-        if is_decode:
-            num_decodes += 1
-            contexts += start
-            continue
-        length = len(token_ids)
+    num_decodes = micro_batch.num_decodes
+    pieces = micro_batch.pieces
+    contexts = sum([piece.start for piece in pieces[:num_decodes]])
+    num_samples = tokens = squares = products = 0
+    for piece in pieces[num_decodes:]:
+        length = len(piece.token_ids)
         tokens += length
         squares += length * length
-        products += start * length
-        num_samples += samples
+        products += piece.start * length
+        num_samples += piece.samples
     return StepLoad(
         num_tokens=tokens + num_decodes,
-        num_requests=len(micro_batch.pieces),
+        num_requests=len(pieces),
         num_decodes=num_decodes,
         num_samples=num_samples + num_decodes,
         decode_context_tokens=contexts + num_decodes,
