@@ -16,7 +16,7 @@ def computed(ledger: KvLedger, request: Request, num_tokens: int | None = None) 
     """The request after its first tokens were issued and published."""
     request.num_issued = len(request.token_ids) if num_tokens is None else num_tokens
     assert ledger.grow(request, request.num_issued)
-    ledger.publish(request)
+    ledger.publish([request])
     return request
 
 

@@ -1,5 +1,8 @@
 """Bounds of a scheduler."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from pipelineserve.scheduler.settings import SchedulerSettings
@@ -10,8 +13,9 @@ from scheduling import make_settings
     "name", sorted(set(SchedulerSettings.__slots__) - {"num_host_blocks", "shares_prefixes"})
 )
 def test_names_the_size_that_is_below_one(name: str) -> None:
+    changes: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
-        make_settings(**{name: 0})
+        replace(make_settings(), **changes)
 
 
 def test_there_may_be_no_host_block_but_not_less() -> None:

@@ -162,7 +162,7 @@ def periods_with_work(outcome: RunOutcome) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=repr)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_the_same_seed_gives_the_same_bytes(timing: Timing, seed: int) -> None:
     faults = draw_faults(Random(seed))
