@@ -124,3 +124,13 @@ def test_a_controller_is_made_for_the_scheduler() -> None:
     outcome = simulate(replace(make_scenario(), make_control=make))
     assert len(made_for) == 1
     assert len(turns_s) == int(outcome.duration_s / 0.25)
+
+
+def test_in_lock_step_the_leaders_work_is_part_of_what_a_controller_measures() -> None:
+    scenario = make_scenario()
+    free, locked = (
+        replace(scenario, timing=timing).step_time_model.table.at(512)
+        for timing in (FreeRunning(), LockStep())
+    )
+    assert locked == pytest.approx(0.050, rel=0.01)
+    assert locked - free == pytest.approx(0.003, rel=0.01)

@@ -2,6 +2,7 @@
 
 from pipelineserve.scheduler import fairness
 from pipelineserve.scheduler.fairness import FairnessLedger
+from scheduling import make_live_request
 
 
 def test_an_output_token_counts_as_two_prompt_tokens() -> None:
@@ -83,3 +84,18 @@ def test_clients_that_left_are_forgotten_when_they_grow_many() -> None:
         ledger.leave(f"passer-by {index}")
     assert ledger.served("anna") == 5.0
     assert len(ledger._served) <= fairness._MAX_REMEMBERED_CLIENTS + 1
+
+
+def test_each_output_token_is_charged_to_whose_request_it_is() -> None:
+    ledger = FairnessLedger()
+    for client_id in ("anna", "bert", "carl"):
+        ledger.join(client_id)
+    ledger.charge_outputs([make_live_request(client_id=name) for name in ("anna", "bert", "anna")])
+    assert [ledger.served(name) for name in ("anna", "bert", "carl")] == [4.0, 2.0, 0.0]
+
+
+def test_all_output_tokens_are_charged_to_the_only_client_there_is() -> None:
+    ledger = FairnessLedger()
+    ledger.join("anna")
+    ledger.charge_outputs([make_live_request(client_id="anna")] * 3)
+    assert ledger.served("anna") == 6.0

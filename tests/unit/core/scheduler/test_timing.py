@@ -90,3 +90,15 @@ def test_preemption_shows_in_the_gap_and_not_in_the_time_to_the_first_token() ->
     gaps = [emission.gap_s for emission in tracked.emissions if emission.gap_s is not None]
     assert max(gaps) > 1.0
     assert tracked.record.first_issue_s == 0.0
+
+
+def test_the_gap_over_a_recall_is_a_gap_like_any_other() -> None:
+    pipeline = Pipeline()
+    pipeline.submit(make_request("r", max_output_tokens=3))
+    run_at(pipeline, [1.0])
+    pipeline.recall_all()
+    run_at(pipeline, [8.0, 9.0])
+    tracked = pipeline.tracked("r")
+    assert [emission.gap_s for emission in tracked.emissions] == [None, 7.0, 1.0]
+    assert tracked.record is not None
+    assert tracked.record.longest_gap_s == 7.0

@@ -15,10 +15,10 @@ def noise(sigma: float = 0.03, stall_ratio: float = 0.0, stall_s: float = 0.5) -
 
 
 def test_factors_spread_around_one() -> None:
-    source = noise()
+    source = noise(sigma=0.3)
     factors = [source.factor() for _ in range(20_000)]
-    assert fmean(factors) == pytest.approx(1.0, abs=0.001)
-    assert pstdev(factors) == pytest.approx(0.03, rel=0.03)
+    assert fmean(factors) == pytest.approx(1.0, abs=0.01)
+    assert pstdev(factors) == pytest.approx(0.3, rel=0.05)
 
 
 def test_stalls_are_as_rare_and_as_long_as_said_on_all_stages_alike() -> None:

@@ -133,3 +133,10 @@ def test_a_handed_on_micro_batch_costs_latency_and_bytes() -> None:
     costs = costs_of(LARGE)
     assert costs.transfer_s(0) == costs.return_s() == 60e-6
     assert costs.transfer_s(512) == pytest.approx(60e-6 + 512 * 20_480 / 11e9)
+
+
+def test_launching_its_kernels_bounds_a_layer_from_below() -> None:
+    (step_s,) = costs_of(SMALL, num_stages=1, tensor_parallel=4).stage_times_s(decodes(1, 1))
+    all_reduce_s = 48 * 2 * (45e-6 + 20_480 * 0.75 / 16.5e9)
+    head_s = costs_of(SMALL, 1, 4).head_s(1)
+    assert step_s - all_reduce_s - head_s == pytest.approx(48 * 0.28e-3)

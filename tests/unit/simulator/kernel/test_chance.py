@@ -16,6 +16,10 @@ def test_another_seed_or_another_name_gives_another_stream() -> None:
     assert len(first) == 6
 
 
+def test_a_seed_and_a_name_do_not_run_into_each_other() -> None:
+    assert Chance(1).stream("1x").random() != Chance(11).stream("x").random()
+
+
 def test_drawing_from_one_stream_leaves_the_others_alone() -> None:
     chance = Chance(1)
     chance.stream("noise").random()
