@@ -30,6 +30,7 @@ from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.plan import make_plan, this_machine
 from pipelineserve_engine.server import scheduler_settings
@@ -144,8 +145,9 @@ class EngineRunner:
             threads_per_stage=0 if core is None else 1,
         )
         self._plan = make_plan(self._settings, shape_of(load_config(folder)), this_machine())
-        self._group = StageGroup(self._plan)
-        with pinned_to(core):  # the stages inherit it
+        self._nursery = Nursery()
+        self._group = StageGroup(self._plan, self._nursery)
+        with pinned_to(core):  # the nursery inherits it, and the stages from there
             self._group.start(lambda _: None)
 
     def __call__(self, load: Load) -> Figures:
@@ -165,7 +167,8 @@ class EngineRunner:
 
     def close(self) -> None:
         """End the stages."""
-        self._group.stop()
+        with self._nursery:
+            self._group.stop()
 
     def _turn(self, core: EngineCore, meter: Meter) -> None:
         host_before_s = time.thread_time()

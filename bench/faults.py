@@ -1,6 +1,6 @@
 """Kills stages at random moments under load and counts what its clients lost.
 
-    python bench/faults.py [--kills 100] [--model URI] [--stages 2] [--streams 4] [--seed 1]
+    python -m bench.faults [--kills 100] [--model URI] [--stages 2] [--streams 4] [--seed 1]
 
 Keeps a number of streams open, greedy and sampled with a seed, each compared with the text that the
 same request gave before any fault. At seeded moments a random stage gets SIGKILL or SIGSTOP, also
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from bench.server_processes import stage_pids
 
 from pipelineserve import metrics
 from pipelineserve.load.summaries import summarise
@@ -116,13 +117,6 @@ def _address(process: "subprocess.Popen[str]") -> str:
             threading.Thread(target=lambda: list(stream), daemon=True).start()
             return match[0]
     raise RuntimeError("the server ended instead of serving")
-
-
-def stage_pids(server_pid: int) -> list[int]:
-    """Children of the server, oldest first."""
-    children = Path(f"/proc/{server_pid}/task/{server_pid}/children").read_text().split()
-    threads = [p.read_text().split() for p in Path(f"/proc/{server_pid}/task").glob("*/children")]
-    return sorted({int(pid) for pids in [children, *threads] for pid in pids})
 
 
 def output_tokens(url: str) -> float | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 from bench.environments import ToolError
 
+from pipelineserve_engine.nursery.tending import STAGE_NAME
+
 _START_TIMEOUT_S = 900.0  # a peer may compile its model first
 _STOP_TIMEOUT_S = 60.0
 _POLL_PERIOD_S = 0.2
@@ -69,6 +71,15 @@ def cpu_s_of_process(pid: int) -> float:
     return sum(map(int, _stat_fields()[pid][11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def stage_pids(server_pid: int) -> list[int]:
+    """Of an engine's server: what its nursery, its only child, has forked, by stage index."""
+    fields = _stat_fields()
+    children = [pid for pid, values in fields.items() if int(values[1]) == server_pid]
+    names = [(_name_of(pid), pid) for pid, values in fields.items() if int(values[1]) in children]
+    stages = [(len(name), name, pid) for name, pid in names if name.startswith(STAGE_NAME)]
+    return [pid for _, _, pid in sorted(stages)]
+
+
 def cpu_s_of_machine() -> float:
     """CPU time so far of all cores that was not idle; what other machines took of it included.
 
@@ -93,6 +104,13 @@ def _stat_fields() -> dict[int, list[str]]:
         with suppress(OSError):  # it has ended since the folder was listed
             found[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
     return found
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # it has ended since
+        return ""
 
 
 def _await_ready(process: "subprocess.Popen[bytes]", ready_url: str, log: Path) -> None:

@@ -1,15 +1,15 @@
 """Mixed load for minutes, with clients that leave at any moment: nothing may get lost or grow.
 
-    python bench/soak.py [--minutes 10] [--model URI] [--stages 2] [--seed 1] [--json]
+    python -m bench.soak [--minutes 10] [--model URI] [--stages 2] [--seed 1] [--json]
 
 A bounded number of clients ask one request after the other: short and long prompts, streamed or
 whole, greedy or with a seed and penalties, of several priorities; now and then many at once. Some
 leave: after a random time, which may fall into the queue or before the first token, or after some
-pieces of a stream. Memory of every process, KV in use and the engine's own counts are sampled.
+pieces of a stream. Memory of server and stages, KV in use and the engine's own counts are sampled.
 
 Afterwards, once all has drained, these must hold, or the exit status is 1: nothing is live and no
 KV is held; every request that its client waited for ended with a stated reason; the engine counted
-no error, no restart and no request that does not add up; no process has grown by more than the
+no error, no restart and no request that does not add up; none of them has grown by more than the
 bound in the last two thirds of the run.
 """
 
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from bench.server_processes import stage_pids
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipelineserve import metrics
@@ -328,12 +329,6 @@ def rss_bytes(pid: int) -> int:
     except OSError:  # that it has ended shows in the engine's own counts
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def stage_pids(server_pid: int) -> list[int]:
-    """Children of the server, by whichever of its threads they were started."""
-    lists = Path(f"/proc/{server_pid}/task").glob("*/children")
-    return sorted({int(pid) for path in lists for pid in path.read_text().split()})
 
 
 def _process_name(index: int) -> str:

@@ -12,6 +12,7 @@ from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.model_config import load_config, shape_of
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.plan import make_plan, this_machine
 from pipelineserve_engine.server import scheduler_settings
@@ -41,7 +42,7 @@ def measure_step_times(folder: Path, stages: int, sizes: tuple[int, ...]) -> tup
         threads_per_stage=1,
     )
     plan = make_plan(settings, shape_of(load_config(folder)), this_machine())
-    with StageGroup(plan) as group:
+    with Nursery() as nursery, StageGroup(plan, nursery) as group:
         group.start(lambda _: None)
         times_s: list[float] = []
         for size in sizes:

@@ -39,6 +39,7 @@ from pipelineserve_engine.control.service import ControlledEngine
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.loop import EngineLoop
 from pipelineserve_engine.model_config import load_config, shape_of
+from pipelineserve_engine.nursery.owner import Nursery, own_nursery
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.plan import PipelinePlan, make_plan, this_machine
 from pipelineserve_engine.recovery import Recovery
@@ -98,7 +99,10 @@ def make_scheduler(sizes: SchedulerSettings, settings: EngineSettings) -> Schedu
 
 
 def serve(
-    settings: EngineSettings, ending: Ending, make_scheduler: SchedulerMaker = make_scheduler
+    settings: EngineSettings,
+    ending: Ending,
+    nursery: Nursery,
+    make_scheduler: SchedulerMaker = make_scheduler,
 ) -> None:
     """Start the pipeline and serve until asked to stop.
 
@@ -108,6 +112,7 @@ def serve(
     Args:
         settings: the flags.
         ending: what signals do.
+        nursery: forks the stages of this host.
         make_scheduler: another one is for comparisons.
 
     Raises:
@@ -125,7 +130,7 @@ def serve(
         registry = CollectorRegistry()
         telemetry = Telemetry(registry)
         observer = stack.enter_context(_observing(settings, telemetry, plan.num_stages))
-        group = stack.enter_context(StageGroup(plan))
+        group = stack.enter_context(StageGroup(plan, nursery))
         ending.hurry = group.kill
         stack.callback(ending.begin)
         logger.info("loading %s into %d stages", settings.served_name, plan.num_stages)
@@ -303,6 +308,11 @@ def _uvicorn_server(context: ApiContext, drain_seconds: int) -> uvicorn.Server:
     )
 
 
+def _nursery(settings: EngineSettings) -> Nursery:
+    """One that costs no import, where it is needed at all: stage hosts have their own."""
+    return Nursery() if settings.stage_addresses else own_nursery()
+
+
 def _follow_parent(parent_pid: int) -> None:
     """End in order once the process that started this one is gone, however it went."""
 
@@ -331,8 +341,10 @@ def main(arguments: Sequence[str], make_scheduler: SchedulerMaker = make_schedul
     ending.watch_signals()
     try:
         settings = parse_settings(arguments)
-        _follow_parent(settings.parent_pid)
-        serve(settings, ending, make_scheduler)
+        # Before anything else has a thread: those of the parent's, of controllers, of torch.
+        with _nursery(settings) as nursery:
+            _follow_parent(settings.parent_pid)
+            serve(settings, ending, nursery, make_scheduler)
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -1,7 +1,4 @@
-"""A stage's connection to the server: commands in, reports and signs of life out.
-
-Loads nothing heavy, so that a stage is heard before it imports torch.
-"""
+"""A stage's connection to the server: commands in, reports and signs of life out."""
 
 import threading
 from pathlib import Path

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +11,7 @@ import msgspec
 import zmq
 
 from pipelineserve.errors import EngineUnavailableError, StagesFailedError
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.plan import PipelinePlan
 from pipelineserve_engine.remote.hosts import RemoteHosts
 from pipelineserve_engine.stage_messages import (
@@ -45,21 +45,23 @@ class StageGroup:
 
     Args:
         plan: what each stage runs.
-        worker_module: run with `python -m` for each stage of this host; tests give one that
-            misbehaves.
+        nursery: forks the stages of this host; not needed where all are on others.
+        worker_module: whose `main` each stage of this host runs; tests give one that misbehaves.
 
     Raises:
         StagesFailedError: from `start`, `send` and `receive`, when a stage has ended or hangs.
         EngineUnavailableError: where the folder for temporary files is no place for sockets.
     """
 
-    def __init__(self, plan: PipelinePlan, worker_module: str = WORKER_MODULE) -> None:
+    def __init__(
+        self, plan: PipelinePlan, nursery: Nursery, worker_module: str = WORKER_MODULE
+    ) -> None:
         self._plan = plan
         self._waker = Waker()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[StageReport] = msgspec.msgpack.Decoder(StageReport)
         self._hosts: StageHosts = (
-            LocalHosts(plan, worker_module)
+            LocalHosts(plan, nursery, worker_module)
             if plan.other_hosts is None
             else RemoteHosts(plan.other_hosts, plan)
         )
@@ -275,7 +277,6 @@ class StageGroup:
             device=plan.device_of(stage_index),
             num_threads=plan.threads_per_stage,
             endpoints=endpoints,
-            parent_pid=os.getpid(),
         )
 
     def _check(self) -> None:

@@ -5,7 +5,6 @@ Run as `python -m pipelineserve_engine.stage_host --help`.
 
 import argparse
 import logging
-import os
 import secrets
 import signal
 import sys
@@ -19,6 +18,8 @@ import msgspec
 import zmq
 
 from pipelineserve.errors import EngineUnavailableError, PipelineServeError
+from pipelineserve_engine.local_process import LocalProcess
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.remote.addresses import parse_host_port, resolve, tcp_address
 from pipelineserve_engine.remote.keys import GroupKey, read_group_key, secure_client
 from pipelineserve_engine.remote.messages import (
@@ -31,7 +32,7 @@ from pipelineserve_engine.remote.messages import (
     RunWord,
     StacksWord,
 )
-from pipelineserve_engine.stage_process import LocalProcess, StageProcess
+from pipelineserve_engine.stage_process import WORKER_MODULE, StageProcess
 from pipelineserve_engine.worker_settings import WorkerSettings
 
 _STATUS_PERIOD_S = 0.5
@@ -222,13 +223,12 @@ class StageHost:
             msgspec.structs.replace(
                 settings,
                 model_folder=str(self._settings.model_folder),
-                parent_pid=os.getpid(),
                 group_key_file=str(self._settings.group_key_file),
             )
         )
         self._generation = settings.endpoints.generation
         self._exit_code = None
-        logger.info("stage %d started: pid %d", self._settings.stage_index, self._worker.pid)
+        logger.info("starting stage %d", self._settings.stage_index)
         self._next_status_s = 0.0
 
     def _wait_refused(self, reason: str) -> None:
@@ -331,10 +331,12 @@ def main(arguments: Sequence[str]) -> int:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         key = read_group_key(settings.group_key_file)
-        host = StageHost(settings, key, context, LocalProcess())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, host.ask_to_end)
-        host.run()
+        with Nursery() as nursery:
+            host = StageHost(settings, key, context, LocalProcess(nursery, WORKER_MODULE))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, host.ask_to_end)
+            nursery.warm()  # while the leader is sought
+            host.run()
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
@@ -18,7 +19,7 @@ from pipelineserve_engine.attention import (
 )
 from pipelineserve_engine.head import Head
 from pipelineserve_engine.kv_cache import HostPoolShape, KvCache
-from pipelineserve_engine.model_config import load_config, shape_of
+from pipelineserve_engine.model_config import SUPPORTED_ARCHITECTURES, load_config, shape_of
 from pipelineserve_engine.weights import WeightFiles
 
 _EMBEDDING = "model.embed_tokens.weight"
@@ -37,6 +38,12 @@ class StageShape:
     dtype: torch.dtype
     device: torch.device
     host_pool: HostPoolShape | None = None
+
+
+def preload() -> None:
+    """Import the modelling code of every supported model: transformers waits until one is built."""
+    for architecture in SUPPORTED_ARCHITECTURES:
+        getattr(transformers, architecture)
 
 
 class StageModel:

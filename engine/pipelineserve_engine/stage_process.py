@@ -1,13 +1,8 @@
 """One stage's process, wherever it runs: start, look, end."""
 
-import contextlib
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Protocol
-
-import msgspec
 
 from pipelineserve_engine.worker_settings import WorkerSettings
 
@@ -87,67 +82,3 @@ class StageProcess(Protocol):
     def dump_stacks(self) -> None:
         """Let it write the stacks of its threads to stderr, as far as it still can."""
         ...
-
-
-class LocalProcess:
-    """A child of this process.
-
-    Args:
-        worker_module: run with `python -m`.
-    """
-
-    def __init__(self, worker_module: str = WORKER_MODULE) -> None:
-        self._worker_module = worker_module
-        self._child: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """See `StageProcess.pid`."""
-        return None if self._child is None else self._child.pid
-
-    @property
-    def clock_offset_s(self) -> float:
-        """The same host, the same clock."""
-        return 0.0
-
-    def start(self, settings: WorkerSettings) -> None:
-        """See `StageProcess.start`."""
-        links = settings.endpoints.links
-        self._child = None  # where the next one cannot be started, there is none
-        command = [sys.executable, "-m", self._worker_module]
-        try:
-            # In a group of its own, where a terminal's Ctrl-C does not reach it: the server decides
-            # when its stages end.
-            self._child = subprocess.Popen(
-                [*command, msgspec.json.encode(settings).decode()],
-                process_group=0,
-                pass_fds=[number for end in links.ends for number in end.descriptors],
-            )
-        finally:
-            links.close_ends()
-
-    def poll(self) -> ProcessEnd | None:
-        """See `StageProcess.poll`."""
-        code = None if self._child is None else self._child.poll()
-        return None if code is None else end_of(code)
-
-    def kill(self) -> None:
-        """See `StageProcess.kill`."""
-        if self._child is not None:
-            self._child.kill()
-
-    def reap(self) -> None:
-        """Wait for its end: it holds memory, and is a zombie until then."""
-        if self._child is not None:
-            self._child.wait()
-
-    def wait(self, timeout_s: float) -> None:
-        """See `StageProcess.wait`."""
-        if self._child is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the caller looks
-                self._child.wait(timeout_s)
-
-    def dump_stacks(self) -> None:
-        """See `StageProcess.dump_stacks`."""
-        if self._child is not None:
-            self._child.send_signal(signal.SIGUSR1)

@@ -9,8 +9,10 @@ from typing import Protocol
 import zmq
 
 from pipelineserve.errors import EngineUnavailableError
+from pipelineserve_engine.local_process import LocalProcess
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.plan import LinkPlan, PipelinePlan
-from pipelineserve_engine.stage_process import LocalProcess, StageProcess
+from pipelineserve_engine.stage_process import StageProcess
 from pipelineserve_engine.transport.link_settings import LinkEnd, LinkSettings, TransportKind
 from pipelineserve_engine.transport.shared_memory import RingShape, make_link
 from pipelineserve_engine.worker_settings import StageEndpoints
@@ -65,12 +67,12 @@ class StageHosts(Protocol):
 
 
 class LocalHosts:
-    """All stages are children of this process."""
+    """All stages come from this process's nursery."""
 
-    def __init__(self, plan: PipelinePlan, worker_module: str) -> None:
+    def __init__(self, plan: PipelinePlan, nursery: Nursery, worker_module: str) -> None:
         self._plan = plan
         self.processes: Sequence[StageProcess] = [
-            LocalProcess(worker_module) for _ in range(plan.num_stages)
+            LocalProcess(nursery, worker_module) for _ in range(plan.num_stages)
         ]
 
     def open_site(self) -> StageSite:
@@ -78,10 +80,10 @@ class LocalHosts:
         return LocalSite(self._plan.links, self._plan.num_stages)
 
     def note_absent(self, stage_indexes: Sequence[int], now_s: float) -> None:
-        """Says nothing: this host starts them itself, at once."""
+        """Says nothing: they start as soon as the nursery has imported everything."""
 
     def close(self) -> None:
-        """Nothing outlives the sites."""
+        """Nothing outlives the sites; the nursery is its owner's."""
 
 
 class LocalSite:

@@ -1,27 +1,30 @@
 """The process of one stage: takes commands in order, computes, hands on.
 
-Run as `python -m pipelineserve_engine.worker SETTINGS`, SETTINGS being JSON of `WorkerSettings`.
+A nursery imports this module once and runs `main` in a process of its own for every stage.
 """
 
 import faulthandler
 import os
+import select
 import shutil
 import signal
-import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-import msgspec
 import zmq
 
 from pipelineserve.errors import PipelineServeError
+from pipelineserve_engine import stage_model
 from pipelineserve_engine.server_link import ServerLink
+from pipelineserve_engine.stage_work import run_stage
 from pipelineserve_engine.worker_settings import WorkerSettings
 
-_ORPHAN_CHECK_PERIOD_S = 1.0
+
+def preload() -> None:
+    """Import what `main` would import only once it builds a model."""
+    stage_model.preload()
 
 
 def follow_parent(parent_pid: int, on_gone: Callable[[], None]) -> None:
@@ -31,8 +34,16 @@ def follow_parent(parent_pid: int, on_gone: Callable[[], None]) -> None:
     """
 
     def watch() -> None:
-        while os.getppid() == parent_pid:
-            time.sleep(_ORPHAN_CHECK_PERIOD_S)
+        try:
+            parent = os.pidfd_open(parent_pid)
+        except ProcessLookupError:
+            on_gone()
+            return
+        # Had it ended before, another process could have its number by now.
+        if os.getppid() == parent_pid:
+            poller = select.poll()
+            poller.register(parent, select.POLLIN)
+            poller.poll()
         on_gone()
 
     threading.Thread(target=watch, name="follow-parent", daemon=True).start()
@@ -45,23 +56,15 @@ def _end_as_orphan(shared_folder: str | None) -> NoReturn:
     os._exit(1)
 
 
-def main() -> int:
-    """Run the worker of the settings in the first argument; 0 after an orderly end."""
-    # The server decides when its stages end, so a signal to all processes of a container or a user
-    # must not. A terminal's Ctrl-C does not come here: a stage has a process group of its own.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
-    follow_parent(settings.parent_pid, lambda: _end_as_orphan(settings.endpoints.shared_folder))
+def main(settings: WorkerSettings, parent_pid: int) -> int:
+    """Run one stage's worker, which ends with its parent; 0 after an orderly end."""
+    follow_parent(parent_pid, lambda: _end_as_orphan(settings.endpoints.shared_folder))
     # The server asks for all stacks when the stages are stuck.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = ServerLink(settings, context)
     try:
         link.start_heartbeats()
-        # Only now: importing torch takes seconds, and the server should hear from the stage before.
-        from pipelineserve_engine.stage_work import run_stage  # noqa: PLC0415
-
         run_stage(settings, link)
     except PipelineServeError as error:
         link.report_failure(str(error))
@@ -75,7 +78,3 @@ def main() -> int:
         link.end()
         context.destroy(linger=1000)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

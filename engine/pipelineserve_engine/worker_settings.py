@@ -41,7 +41,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         device: torch's name of it, for example cpu or cuda:0.
         num_threads: torch's threads in this process.
         endpoints: its sockets and links.
-        parent_pid: the worker ends when this is no longer its parent.
         group_key_file: from which the keys of its sockets follow; None on the server's own host.
     """
 
@@ -58,5 +57,4 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str
     num_threads: int
     endpoints: StageEndpoints
-    parent_pid: int
     group_key_file: str | None = None

@@ -1,7 +1,10 @@
 """A tiny model to serve, made once."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from pipelineserve_engine.nursery.owner import Nursery
 from served_model import ServedModel, save_served_model
 
 
@@ -15,3 +18,10 @@ def anyio_backend() -> str:
 def served_model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
     """A folder that the server can serve, with its reference."""
     return save_served_model(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """One for all tests that start stages themselves: it imports once."""
+    with Nursery() as opened:
+        yield opened

@@ -32,8 +32,8 @@ spec:
 """
 
 
-# The server, two stages, the controller and its supervisor.
-NUM_PROCESSES = 5
+# The server, its nursery, two stages, the controller and its supervisor.
+NUM_PROCESSES = 6
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ class Run:
         return "\n".join(self.lines)
 
     def descendants(self) -> list[int]:
-        """Processes below it: the server and its stages."""
+        """Processes below it: the server, its nursery and the stages."""
         children: dict[int, list[int]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and (parent := parent_of(int(entry.name))):
@@ -190,7 +190,7 @@ def test_ctrl_c_while_serving_ends_everything_in_order(manifest: Path, port: int
 
 def test_ctrl_c_while_loading_ends_everything(manifest: Path, port: int) -> None:
     with local_up(manifest, port) as run:
-        wait_until(run.descendants, lambda pids: len(pids) == 3)
+        wait_until(run.descendants, lambda pids: len(pids) == 4)
         pids = run.descendants()
         run.process.send_signal(signal.SIGINT)
         assert run.wait() == 0, run.log

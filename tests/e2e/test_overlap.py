@@ -9,6 +9,7 @@ import pytest
 from held_worker import MODULE, Steps
 from pipelineserve import metrics
 from pipelineserve_engine.generation import SamplingParameters
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import StepReport
 from real_pipeline import RealPipeline, a_plan
@@ -40,7 +41,8 @@ def test_every_stage_computes_a_piece_of_the_same_prompt_at_the_same_time(
     steps.announce(monkeypatch)
     diagonal = [(stage, num_stages - 1 - stage) for stage in range(num_stages)]
     prompt = a_prompt(1, 70)
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages]), MODULE) as group:
+    plan = a_plan(served_model.folder, PARTITIONS[num_stages])
+    with Nursery() as own, StageGroup(plan, own, MODULE) as group:
         group.start(lambda _: None)
         pipeline = RealPipeline(group, num_stages, chunk_tokens=7)
         for step in diagonal:
@@ -61,7 +63,8 @@ def test_under_load_every_stage_is_busy_and_they_do_not_take_turns(
 ) -> None:
     Steps(tmp_path).announce(monkeypatch, repeats=10)
     prompts = {f"r{index}": a_prompt(index, 20 + 5 * index) for index in range(8)}
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2]), MODULE) as group:
+    plan = a_plan(served_model.folder, PARTITIONS[2])
+    with Nursery() as own, StageGroup(plan, own, MODULE) as group:
         group.start(lambda _: None)
         pipeline = RealPipeline(group, 2, chunk_tokens=16)
         pipeline.submit(prompts, NUM_TOKENS)
@@ -80,9 +83,9 @@ def test_under_load_every_stage_is_busy_and_they_do_not_take_turns(
 
 @pytest.mark.parametrize("num_stages", [3, 4])
 def test_any_number_of_requests_from_one_up_comes_to_its_end(
-    served_model: ServedModel, num_stages: int
+    served_model: ServedModel, nursery: Nursery, num_stages: int
 ) -> None:
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages]), nursery) as group:
         group.start(lambda _: None)
         for num_requests in range(1, num_stages + 2):
             pipeline = RealPipeline(group, num_stages, chunk_tokens=16)
@@ -95,11 +98,11 @@ def test_any_number_of_requests_from_one_up_comes_to_its_end(
 
 
 def test_a_token_that_cannot_be_chosen_ends_its_request_alone_in_a_real_pipeline(
-    served_model: ServedModel,
+    served_model: ServedModel, nursery: Nursery
 ) -> None:
     prompts = {f"r{index}": a_prompt(index, 9 + index) for index in range(3)}
     impossible = SamplingParameters(temperature=0.0, logit_bias=((5, float("inf")),))
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[2]), nursery) as group:
         group.start(lambda _: None)
         pipeline = RealPipeline(group, 2)
         pipeline.submit(prompts, NUM_TOKENS)

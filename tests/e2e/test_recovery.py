@@ -64,11 +64,6 @@ def read(server: EngineServer, path: str) -> httpx.Response:
     return httpx.get(f"{server.url}{path}", timeout=PATIENCE_S)
 
 
-def stage_processes(server: EngineServer) -> list[int]:
-    """Of the stages that run now, by stage index: they are started in that order."""
-    return sorted(set(server.live_pids()) - {server.pid})
-
-
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_streams_go_on_with_the_text_that_they_would_have_had(
@@ -76,7 +71,7 @@ async def test_streams_go_on_with_the_text_that_they_would_have_had(
 ) -> None:
     async with serving(served_model) as (server, api):
         undisturbed = await ask_all(api)
-        before = stage_processes(server)
+        before = server.running_stages()
         streams = asyncio.create_task(ask_all(api))
         await some_tokens(server, 100)
         os.kill(before[victim], number)
@@ -87,7 +82,7 @@ async def test_streams_go_on_with_the_text_that_they_would_have_had(
         assert sum(ended) == 2 * len(REQUESTS)
         assert samples.count(metrics.TTFT) == 2 * len(REQUESTS)
         assert await asyncio.to_thread(all_have_ended, before)
-        assert len(stage_processes(server)) == 2
+        assert len(server.running_stages()) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,7 +99,7 @@ async def test_meanwhile_it_is_live_but_not_ready_takes_requests_and_lets_them_g
         expected = await ask(api, REQUESTS[0], 20)
         doomed = asyncio.create_task(ask(api, REQUESTS[0], 1500))
         await some_tokens(server, 20)
-        os.kill(stage_processes(server)[1], number)
+        os.kill(server.running_stages()[1], number)
         detail = await asyncio.to_thread(
             wait_until, lambda: read(server, "/ready"), lambda answer: answer.is_error
         )
@@ -125,18 +120,59 @@ async def test_stages_killed_again_while_they_load_are_started_again(
 ) -> None:
     async with serving(served_model) as (server, api):
         undisturbed = await ask_all(api)
-        first = stage_processes(server)
+        first = server.running_stages()
         streams = asyncio.create_task(ask_all(api))
         await some_tokens(server, 100)
         os.kill(first[0], signal.SIGKILL)
         second = await asyncio.to_thread(
             wait_until,
-            lambda: stage_processes(server),
+            server.running_stages,
             lambda pids: len(pids) == 2 and not set(pids) & set(first),
         )
         os.kill(second[1], signal.SIGKILL)
         assert await streams == undisturbed
         assert server.metrics().value(metrics.RECOVERIES) == 2
+
+
+async def test_a_killed_nursery_costs_time_only_and_another_takes_its_place(
+    served_model: ServedModel,
+) -> None:
+    async with serving(served_model) as (server, api):
+        undisturbed = await ask_all(api)
+        before = server.live_pids()
+        streams = asyncio.create_task(ask_all(api))
+        await some_tokens(server, 100)
+        os.kill(server.nursery_pid, signal.SIGKILL)
+        assert await streams == undisturbed
+        assert server.metrics().value(metrics.RECOVERIES) == 1
+        assert "lost its nursery, which ended with signal 9 (SIGKILL" in server.log
+        others = set(before) - {server.pid}
+        assert await asyncio.to_thread(all_have_ended, sorted(others))
+        assert len(server.live_pids()) == len(before)
+        # The new one starts stages as the old one did.
+        streams = asyncio.create_task(ask_all(api))
+        await some_tokens(server, 100)
+        os.kill(server.running_stages()[1], signal.SIGKILL)
+        assert await streams == undisturbed
+        assert server.metrics().value(metrics.RECOVERIES) == 2
+
+
+async def test_a_nursery_that_stands_still_is_replaced_when_a_stage_must_be(
+    served_model: ServedModel,
+) -> None:
+    async with serving(served_model) as (server, api):
+        undisturbed = await ask_all(api)
+        before = server.live_pids()
+        streams = asyncio.create_task(ask_all(api))
+        await some_tokens(server, 100)
+        os.kill(server.nursery_pid, signal.SIGSTOP)
+        await some_tokens(server, 100)
+        os.kill(server.running_stages()[0], signal.SIGKILL)
+        assert await streams == undisturbed
+        assert server.metrics().value(metrics.RECOVERIES) == 1
+        others = set(before) - {server.pid}
+        assert await asyncio.to_thread(all_have_ended, sorted(others))
+        assert len(server.live_pids()) == len(before)
 
 
 async def test_the_failure_beyond_the_budget_ends_every_request_and_the_server_with_the_reason(
@@ -145,10 +181,10 @@ async def test_the_failure_beyond_the_budget_ends_every_request_and_the_server_w
     async with serving(served_model, "--recovery-max-restarts=1") as (server, api):
         stream = asyncio.create_task(ask(api, REQUESTS[0], 1800))
         await some_tokens(server, 50)
-        os.kill(stage_processes(server)[0], signal.SIGKILL)
+        os.kill(server.running_stages()[0], signal.SIGKILL)
         await asyncio.to_thread(server.wait_for_line, "stages are ready again")
         await some_tokens(server, 50)
-        os.kill(stage_processes(server)[0], signal.SIGKILL)
+        os.kill(server.running_stages()[0], signal.SIGKILL)
         with pytest.raises(openai.APIError, match="gave up: recovery_budget_spent"):
             await stream
         assert await asyncio.to_thread(server.wait) == 1

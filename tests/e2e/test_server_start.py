@@ -9,7 +9,7 @@ from shutil import copytree
 
 import pytest
 
-from engine_server import EngineServer, has_ended, wait_until
+from engine_server import EngineServer, wait_until
 from pipelineserve_engine.server import main
 from served_model import CONTEXT_TOKENS, ServedModel
 
@@ -141,23 +141,35 @@ def test_a_taken_port_ends_it_before_any_stage_starts(served_model: ServedModel)
     assert server.stage_pids == ()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)],
-)
-def test_a_signal_while_the_model_loads_ends_the_stages_too(
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_before_any_stage_runs_ends_it_without_waiting_for_one(
     served_model: ServedModel, number: signal.Signals, code: int
 ) -> None:
     with EngineServer(served_model.folder, "--stages=2") as server:
         server.wait_for_line("loading")
-        pids = wait_until(server.live_pids, lambda pids: len(pids) == 3)
         server.signal(number)
-        assert server.wait() == code
-        wait_until(lambda: [pid for pid in pids if not has_ended(pid)], lambda left: not left)
-        assert server.live_pids() == ()
-        assert server.leftovers() == []
+        assert_ended(server, code)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_a_signal_as_soon_as_the_stages_run_ends_them_too(
+    served_model: ServedModel, number: signal.Signals, code: int
+) -> None:
+    with EngineServer(served_model.folder, "--stages=2") as server:
+        wait_until(server.running_stages, lambda pids: len(pids) == 2)
+        server.signal(number)
+        assert_ended(server, code)
+
+
+def assert_ended(server: EngineServer, code: int) -> None:
+    """The server ended so, and neither a process nor a file of it is left."""
+    assert server.wait() == code
+    wait_until(server.live_pids, lambda pids: not pids)
+    assert server.leftovers() == []
     assert "Traceback" not in server.log
-    assert server.stage_pids == ()
 
 
 def test_it_ends_with_the_process_that_started_it(served_model: ServedModel) -> None:

@@ -15,6 +15,7 @@ from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.model_config import load_config, shape_of
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.plan import make_plan, this_machine
 from pipelineserve_engine.server import scheduler_settings
@@ -75,7 +76,12 @@ def _greedy(model: PreTrainedModel, prompt: tuple[int, ...]) -> list[int]:
 
 
 def _run(
-    folder: Path, prompts: dict[str, tuple[int, ...]], *, stages: int, chunk_tokens: int
+    folder: Path,
+    prompts: dict[str, tuple[int, ...]],
+    nursery: Nursery,
+    *,
+    stages: int,
+    chunk_tokens: int,
 ) -> tuple[dict[str, list[int]], EngineCore]:
     settings = EngineSettings(
         model_folder=folder,
@@ -86,7 +92,7 @@ def _run(
     )
     plan = make_plan(settings, shape_of(load_config(folder)), this_machine())
     outputs: dict[str, list[int]] = {question: [] for question in prompts}
-    with StageGroup(plan) as group:
+    with StageGroup(plan, nursery) as group:
         group.start(lambda _: None)
         policy = Static(chunk_tokens)
         scheduler = Scheduler(scheduler_settings(settings, plan), policy)
@@ -107,10 +113,12 @@ def test_greedy_tokens_equal_transformers(
     folder: Path,
     prompts: dict[str, tuple[int, ...]],
     reference: dict[str, list[int]],
+    nursery: Nursery,
+    *,
     stages: int,
     chunk_tokens: int,
 ) -> None:
-    outputs, core = _run(folder, prompts, stages=stages, chunk_tokens=chunk_tokens)
+    outputs, core = _run(folder, prompts, nursery, stages=stages, chunk_tokens=chunk_tokens)
     assert outputs == reference
     assert core.scheduler.census().is_conserved
     if chunk_tokens <= 64:

@@ -13,7 +13,8 @@ import pytest
 import torch
 from prometheus_client import CollectorRegistry
 
-from engine_server import PATIENCE_S, all_have_ended, has_ended
+from engine_server import PATIENCE_S, all_have_ended, has_ended, wait_until
+from held_worker import announce_support
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.preemption import AlwaysSwap
@@ -22,6 +23,7 @@ from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_engine.core import EngineCore
 from pipelineserve_engine.generation import GenerationRequest
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport, StageReport, StepReport
@@ -29,6 +31,7 @@ from pipelineserve_engine.telemetry import Telemetry
 from pipelineserve_engine.transport.link_settings import TransportKind
 from real_pipeline import BLOCK_TOKENS, NUM_BLOCKS, a_plan
 from served_model import ServedModel
+from still_worker import MODULE as STILL_MODULE
 from tiny_models import VOCABULARY_SIZE
 
 PARTITIONS = {1: (5,), 2: (2, 3), 3: (1, 3, 1), 4: (2, 1, 1, 1)}
@@ -91,11 +94,11 @@ def run(
 @pytest.mark.parametrize("kind", [TransportKind.SHARED_MEMORY, TransportKind.GLOO])
 @pytest.mark.parametrize("num_stages", PARTITIONS)
 def test_tokens_equal_transformers_whatever_the_chunk_and_the_transport(
-    served_model: ServedModel, num_stages: int, kind: TransportKind
+    served_model: ServedModel, nursery: Nursery, num_stages: int, kind: TransportKind
 ) -> None:
     torch.set_num_threads(1)
     ready: list[ReadyReport] = []
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages], kind)) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[num_stages], kind), nursery) as group:
         group.start(ready.append)
         for chunk_tokens in (7, 64):
             core = a_core(group, num_stages, chunk_tokens)
@@ -119,7 +122,7 @@ def test_tokens_equal_transformers_whatever_the_chunk_and_the_transport(
 
 @pytest.mark.parametrize("num_stages", [1, 2, 3])
 def test_kv_that_was_on_the_host_meanwhile_gives_the_same_tokens(
-    served_model: ServedModel, num_stages: int
+    served_model: ServedModel, nursery: Nursery, num_stages: int
 ) -> None:
     torch.set_num_threads(1)
     ready: list[ReadyReport] = []
@@ -128,7 +131,7 @@ def test_kv_that_was_on_the_host_meanwhile_gives_the_same_tokens(
         num_slots=num_stages, max_chunk_tokens=64, num_blocks=12, block_tokens=BLOCK_TOKENS,
         max_context_tokens=90, num_host_blocks=32,
     )  # fmt: skip
-    with StageGroup(plan) as group:
+    with StageGroup(plan, nursery) as group:
         group.start(ready.append)
         scheduler = Scheduler(sizes, Static(20), preemption=AlwaysSwap())
         core = EngineCore(scheduler, group, Observer(Telemetry(CollectorRegistry()), num_stages))
@@ -150,9 +153,11 @@ def assert_each_stage_ran_after_the_one_before(steps: list[StepReport], num_stag
         assert all(a.end_s <= b.start_s for a, b in zip(earlier, later, strict=True))
 
 
-def test_pieces_of_one_prompt_are_in_several_stages_at_once(served_model: ServedModel) -> None:
+def test_pieces_of_one_prompt_are_in_several_stages_at_once(
+    served_model: ServedModel, nursery: Nursery
+) -> None:
     prompt = some_prompts(1)["r70"]
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[2]), nursery) as group:
         group.start(lambda _: None)
         core = a_core(group, 2, chunk_tokens=7)
         core.submit(GenerationRequest("r70", prompt, NUM_TOKENS), 0.0)
@@ -173,10 +178,10 @@ def test_pieces_of_one_prompt_are_in_several_stages_at_once(served_model: Served
 @pytest.mark.parametrize("kind", [TransportKind.SHARED_MEMORY, TransportKind.GLOO])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_stage_is_named_and_everything_ends(
-    served_model: ServedModel, victim: int, kind: TransportKind
+    served_model: ServedModel, nursery: Nursery, victim: int, kind: TransportKind
 ) -> None:
     """Also where its neighbour, which lost its link, complains first."""
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2], kind)) as group:
+    with StageGroup(a_plan(served_model.folder, PARTITIONS[2], kind), nursery) as group:
         group.start(lambda _: None)
         core = a_core(group, 2, chunk_tokens=4)
         core.submit(GenerationRequest("r", tuple(range(200)), 50), 0.0)
@@ -207,10 +212,10 @@ def send_for_ever(core: EngineCore) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_the_stages_own_message(
-    served_model: ServedModel, tmp_path: Path
+    served_model: ServedModel, nursery: Nursery, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_bytes((served_model.folder / "config.json").read_bytes())
-    group = StageGroup(a_plan(tmp_path, (5,)))
+    group = StageGroup(a_plan(tmp_path, (5,)), nursery)
     with group, pytest.raises(EngineUnavailableError) as refused:
         group.start(lambda _: None)
     message = str(refused.value)
@@ -221,32 +226,41 @@ def test_a_model_that_cannot_be_loaded_is_the_stages_own_message(
 
 
 def test_stopping_before_the_stages_are_ready_does_not_wait_for_them(
-    served_model: ServedModel,
+    served_model: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reports: list[StageReport] = []
-    with StageGroup(a_plan(served_model.folder, PARTITIONS[2])) as group:
+    announce_support(monkeypatch)
+    plan = a_plan(served_model.folder, PARTITIONS[2])
+    with Nursery() as own, StageGroup(plan, own, STILL_MODULE) as group:
         group._spawn_all()
-        os.kill(group.pids[0], signal.SIGSTOP)
-        reports += group.receive(0.0)
-    assert reports == []
-    assert all(has_ended(pid) for pid in group.pids)
-    group.stop()  # again: nothing is left to do
+        pids = wait_until(lambda: group.pids, lambda pids: len(pids) == 2)
+        assert group.receive(0.0) == []
+        group.stop()
+        assert all(has_ended(pid) for pid in pids)
+        group.stop()  # again: nothing is left to do
+
+
+def test_stopping_before_any_stage_runs_waits_for_no_import(served_model: ServedModel) -> None:
+    with Nursery() as own, StageGroup(a_plan(served_model.folder, PARTITIONS[2]), own) as group:
+        group._spawn_all()
+        assert group.pids == ()
+        group.stop()
+        assert group.pids == ()
 
 
 def test_a_folder_too_deep_for_sockets_is_named_with_advice(
-    served_model: ServedModel, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+    served_model: ServedModel, nursery: Nursery, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = own_folder / ("deep" * 30)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(EngineUnavailableError, match="set TMPDIR to a short path"):
-        StageGroup(a_plan(served_model.folder, (5,)))
+        StageGroup(a_plan(served_model.folder, (5,)), nursery)
     assert list(deep.iterdir()) == []
     deep.rmdir()
 
 
-def test_wake_ends_a_wait(served_model: ServedModel) -> None:
-    with StageGroup(a_plan(served_model.folder, (5,))) as group:
+def test_wake_ends_a_wait(served_model: ServedModel, nursery: Nursery) -> None:
+    with StageGroup(a_plan(served_model.folder, (5,)), nursery) as group:
         for _ in range(100_000):  # more than the pipe holds
             group.wake()
         assert group.receive(PATIENCE_S) == []

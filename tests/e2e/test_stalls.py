@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 
 from engine_server import wait_until
-from held_worker import MODULE, Steps
+from held_worker import MODULE, Steps, announce_support
 from pipelineserve import metrics
 from pipelineserve.errors import StagesFailedError
 from pipelineserve.policy.recovery import RecoveryBudget
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.loop import EngineLoop
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.recovery import Recovery
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.watchdog import Patience
 from real_pipeline import RealPipeline, a_plan
 from served_model import ServedModel
+from still_worker import MODULE as STILL_MODULE
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +39,8 @@ async def serving(
     model: ServedModel, patience: Patience
 ) -> AsyncIterator[tuple[EngineLoop, RealPipeline]]:
     """An engine loop over two stages that a test can hold."""
-    with StageGroup(a_plan(model.folder, (2, 3), patience=patience), MODULE) as group:
+    plan = a_plan(model.folder, (2, 3), patience=patience)
+    with Nursery() as own, StageGroup(plan, own, MODULE) as group:
         await asyncio.to_thread(group.start, lambda _: None)
         pipeline = RealPipeline(group, 2, chunk_tokens=16)
         budget = RecoveryBudget(max_restarts=2, window_s=3600.0, first_pause_s=0.0)
@@ -91,7 +94,7 @@ async def test_a_stalled_pipeline_is_shown_and_replaced_and_streams_go_on_with_t
     assert [stage for stage, _ in dumped] == ["0", "1"]
     assert not {int(pid) for _, pid in dumped} & set(pids)
     stacks = capfd.readouterr().err
-    assert len(re.findall(r'worker\.py", line \d+ in main', stacks)) == 2
+    assert len(re.findall(r'/worker\.py", line \d+ in main', stacks)) == 2
     assert len(re.findall(r'held_worker\.py", line \d+ in run', stacks)) == 1
 
 
@@ -103,7 +106,8 @@ def test_a_step_longer_than_the_patience_with_silence_is_no_hang(
     steps.announce(monkeypatch)
     steps.hold(0, 0)
     patience = Patience(silence_s=3.0)
-    with StageGroup(a_plan(served_model.folder, (2, 3), patience=patience), MODULE) as group:
+    plan = a_plan(served_model.folder, (2, 3), patience=patience)
+    with Nursery() as own, StageGroup(plan, own, MODULE) as group:
         group.start(lambda _: None)
         pipeline = RealPipeline(group, 2)
         pipeline.submit({"r": PROMPTS["second"]}, NUM_TOKENS)
@@ -135,11 +139,11 @@ async def test_a_stage_that_is_gone_is_noticed_without_any_work(
 
 
 def test_a_stage_that_stands_still_before_its_first_sign_of_life_has_failed_to_start(
-    served_model: ServedModel,
+    served_model: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    announce_support(monkeypatch)
     plan = a_plan(served_model.folder, (2, 3), patience=Patience(start_s=2.0))
-    with StageGroup(plan) as group:
+    with Nursery() as own, StageGroup(plan, own, STILL_MODULE) as group:
         group._spawn_all()
-        os.kill(group.pids[0], signal.SIGSTOP)
         with pytest.raises(StagesFailedError, match="stage 0 gave no sign of life"):
             wait_until(lambda: group.receive(0.5), lambda _: False)

@@ -20,6 +20,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipelineserve.metrics import Metric
+from pipelineserve_engine.nursery.tending import NURSERY_NAME, STAGE_NAME
 
 NAME = "org/served"
 # Generous: a bound for tests that would otherwise hang, never something that is measured.
@@ -94,10 +95,19 @@ class EngineServer:
         return tuple(int(match[2]) for match in sorted(found, key=lambda match: int(match[1])))
 
     def live_pids(self) -> tuple[int, ...]:
-        """Of the server and its stages, ready or not; those that have not ended."""
-        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-        mine = [pid for pid in pids if _session_of(pid) == self.pid]
-        return tuple(pid for pid in mine if not has_ended(pid))
+        """Of the server, its nursery and its stages, ready or not; those that have not ended."""
+        return pids_of_session(self.pid)
+
+    def running_stages(self) -> list[int]:
+        """Of the stages that run now, ready or not, by stage index."""
+        names = {name: pid for pid in self.live_pids() if STAGE_NAME in (name := name_of(pid))}
+        return [pid for _, pid in sorted(names.items())]
+
+    @property
+    def nursery_pid(self) -> int:
+        """Of the process that forks the stages; the only child of the server."""
+        (pid,) = [pid for pid in self.live_pids() if name_of(pid) == NURSERY_NAME]
+        return pid
 
     def leftovers(self) -> list[Path]:
         """What it has left in its folder for temporary files."""
@@ -186,6 +196,20 @@ class Samples:
     def total(self, metric: Metric, **labels: str) -> float:
         """Sum of a histogram's values."""
         return self._values.get((f"{metric.name}_sum", *sorted(labels.items())), 0.0)
+
+
+def pids_of_session(leader_pid: int) -> tuple[int, ...]:
+    """Of the processes of this session that have not ended."""
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return tuple(pid for pid in pids if _session_of(pid) == leader_pid and not has_ended(pid))
+
+
+def name_of(pid: int) -> str:
+    """What `ps` calls this process; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _session_of(pid: int) -> int:

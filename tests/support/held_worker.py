@@ -1,13 +1,11 @@
-"""The real worker of a stage, whose steps wait where a test says so: `python -m held_worker`.
+"""The real worker of a stage, whose steps wait where a test says so.
 
 A step waits inside the stage's computation while the file `hold-STAGE-SEQUENCE` is in the folder
 named by HOLD_FOLDER; `reached-STAGE-SEQUENCE` appears there once it does. HOLD_REPEATS runs every
 step that often, which changes no result and makes a tiny model as slow as a larger one.
 """
 
-import json
 import os
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +18,18 @@ from engine_server import wait_until
 from pipelineserve_engine import stage_work, worker
 from pipelineserve_engine.stage_messages import StepCommand
 from pipelineserve_engine.stage_runner import StageOutput, StageRunner
+from pipelineserve_engine.worker_settings import WorkerSettings
 
 MODULE = "held_worker"
 _FOLDER = "HOLD_FOLDER"
 _REPEATS = "HOLD_REPEATS"
+_STAGE_INDEX = "HOLD_STAGE_INDEX"
 _POLL_PERIOD_S = 0.01
+
+
+def announce_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that are started from now on find the modules of this folder, as tests do."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,10 @@ class Steps:
     folder: Path
 
     def announce(self, monkeypatch: pytest.MonkeyPatch, *, repeats: int = 1) -> None:
-        """Let stages that are started from now on know."""
+        """Let the stages of nurseries that are started from now on know."""
         monkeypatch.setenv(_FOLDER, str(self.folder))
         monkeypatch.setenv(_REPEATS, str(repeats))
-        # Tests find this module without it; a process that they start does not.
-        support = str(Path(__file__).parent)
-        monkeypatch.setenv("PYTHONPATH", support, prepend=os.pathsep)
+        announce_support(monkeypatch)
 
     def hold(self, stage_index: int, sequence: int) -> None:
         """Let a step wait when it comes."""
@@ -68,7 +71,7 @@ class HeldRunner(StageRunner):
     def run(self, command: StepCommand, hidden: torch.Tensor | None) -> StageOutput:
         """Run one micro-batch once nothing holds it."""
         folder = Path(os.environ[_FOLDER])
-        name = f"{json.loads(sys.argv[1])['stage_index']}-{command.sequence}"
+        name = f"{os.environ[_STAGE_INDEX]}-{command.sequence}"
         hold = folder / f"hold-{name}"
         if hold.exists():
             (folder / f"reached-{name}").touch()
@@ -79,6 +82,8 @@ class HeldRunner(StageRunner):
         return super().run(command, hidden)
 
 
-if __name__ == "__main__":
+def main(settings: WorkerSettings, parent_pid: int) -> int:
+    """As the real worker's."""
+    os.environ[_STAGE_INDEX] = str(settings.stage_index)
     with mock.patch.object(stage_work, "StageRunner", HeldRunner):
-        sys.exit(worker.main())
+        return worker.main(settings, parent_pid)

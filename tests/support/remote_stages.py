@@ -27,7 +27,6 @@ def an_order(generation: str = "g1") -> WorkerSettings:
         endpoints=StageEndpoints(
             "tcp://h:1", "tcp://h:2", LinkSettings(TransportKind.GLOO), generation=generation
         ),
-        parent_pid=1,
     )
 
 

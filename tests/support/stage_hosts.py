@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from engine_server import PATIENCE_S, has_ended
+from engine_server import PATIENCE_S, name_of, pids_of_session
+from pipelineserve_engine.nursery.tending import STAGE_NAME
 
 
 def save_group_key(path: Path) -> Path:
@@ -86,7 +87,7 @@ class RunningStageHost:
         trace: TracebackType | None,
     ) -> None:
         """Kill what is left of it."""
-        for pid in (self.pid, *self.worker_pids()):
+        for pid in pids_of_session(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
@@ -104,14 +105,7 @@ class RunningStageHost:
 
     def worker_pids(self) -> tuple[int, ...]:
         """Of its workers that run; those of an earlier one that is gone are not seen."""
-        found = []
-        for path in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, IndexError):
-                if path.name.isdigit():
-                    fields = (path / "stat").read_text().rpartition(")")[2].split()
-                    if int(fields[3]) == self.pid and int(path.name) != self.pid:
-                        found.append(int(path.name))
-        return tuple(pid for pid in found if not has_ended(pid))
+        return tuple(pid for pid in pids_of_session(self.pid) if STAGE_NAME in name_of(pid))
 
     def wait(self) -> int:
         """Exit status, once all of its output is read."""

@@ -1,4 +1,4 @@
-"""Stages that stage hosts run: the other way, beside children of the server, to have processes."""
+"""Stages that stage hosts run: the other way, beside a nursery, to have processes."""
 
 import logging
 import secrets

@@ -1,6 +1,7 @@
 """What a stage's process is told of its links."""
 
 import os
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -15,7 +16,7 @@ class TransportKind(Enum):
 
 
 class LinkEnd(msgspec.Struct, frozen=True):
-    """One end of a link in shared memory, as descriptors that a stage's process inherits.
+    """One end of a link in shared memory, as descriptors of which a stage's process gets copies.
 
     Attributes:
         memory: of the ring.
@@ -27,7 +28,7 @@ class LinkEnd(msgspec.Struct, frozen=True):
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """What the process must inherit."""
+        """What the process must get."""
         return (self.memory, self.channel)
 
     def close(self) -> None:
@@ -56,11 +57,26 @@ class LinkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     behind: LinkEnd | None = None
 
     @property
-    def ends(self) -> tuple[LinkEnd, ...]:
-        """Those that the stage's process inherits."""
-        return tuple(end for end in (self.before, self.behind) if end is not None)
+    def descriptors(self) -> tuple[int, ...]:
+        """What the stage's process must get, of all its ends."""
+        return tuple(number for end in self._ends for number in end.descriptors)
+
+    def with_descriptors(self, descriptors: Sequence[int]) -> "LinkSettings":
+        """The same links by the numbers that `descriptors`, in their order, have elsewhere."""
+        pairs = iter(
+            [LinkEnd(*pair) for pair in zip(descriptors[::2], descriptors[1::2], strict=True)]
+        )
+        return msgspec.structs.replace(
+            self,
+            before=None if self.before is None else next(pairs),
+            behind=None if self.behind is None else next(pairs),
+        )
 
     def close_ends(self) -> None:
         """The stage's process has its own copies, or will never start."""
-        for end in self.ends:
+        for end in self._ends:
             end.close()
+
+    @property
+    def _ends(self) -> tuple[LinkEnd, ...]:
+        return tuple(end for end in (self.before, self.behind) if end is not None)

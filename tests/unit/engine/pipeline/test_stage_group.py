@@ -1,7 +1,8 @@
 """What a group makes of its stages' reports, without any process of a stage."""
 
+import os
+import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +13,17 @@ import pytest
 import zmq
 
 from pipelineserve.errors import StagesFailedError
+from pipelineserve_engine.nursery import process
+from pipelineserve_engine.nursery.messages import open_channel
+from pipelineserve_engine.nursery.owner import Nursery
+from pipelineserve_engine.nursery.process import NurseryProcess
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport, StageReport
 from real_pipeline import a_plan
 from zmq_sockets import KeptSockets
 
 PATIENCE_S = 60.0
+SLEEP = shutil.which("sleep") or ""
 
 
 @pytest.fixture
@@ -28,7 +34,14 @@ def sockets() -> Iterator[KeptSockets]:
 
 @contextmanager
 def a_group(num_stages: int = 2) -> Iterator[StageGroup]:
-    with StageGroup(a_plan(Path("model"), (1,) * num_stages)) as group:
+    """Over a nursery that takes orders and does nothing."""
+    channel, other_end = open_channel()
+    pid = os.posix_spawn(SLEEP, [SLEEP, "inf"], {})
+    with (
+        other_end,
+        Nursery(NurseryProcess(pid, channel)) as nursery,
+        StageGroup(a_plan(Path("model"), (1,) * num_stages), nursery) as group,
+    ):
         yield group
 
 
@@ -80,29 +93,10 @@ def test_a_restart_for_which_there_is_no_process_fails_like_any_other_and_leaves
     with a_group(num_stages=3) as group:
         num_before = num_open_descriptors()
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(
-                subprocess, "Popen", fail_at(call_index, lambda *_, **__: NoProcess())
-            )
+            meanwhile.setattr(process, "say", fail_at(call_index, process.say))
             with pytest.raises(StagesFailedError, match=f"stage {call_index} has no process: no"):
                 group.restart()
         assert num_open_descriptors() == num_before
-        # Nothing of an earlier process is told of a stage that has none.
-        assert len(group.pids) == call_index
-
-
-class NoProcess:
-    """Stands for one that was started."""
-
-    pid = 7
-
-    def poll(self) -> None:
-        """It runs."""
-
-    def kill(self) -> None:
-        """There is nothing to kill."""
-
-    def wait(self) -> None:
-        """There is nothing to wait for."""
 
 
 @pytest.mark.parametrize("call_index", [0, 1])
@@ -126,6 +120,4 @@ def test_a_restart_without_a_folder_for_sockets_fails_like_any_other_and_the_nex
             meanwhile.setattr("tempfile.mkdtemp", fail)
             with pytest.raises(StagesFailedError, match="the stages cannot be started"):
                 group.restart()
-        monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: NoProcess())
         group.restart()
-        assert group.pids == (7, 7)

@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from pipelineserve.errors import StagesFailedError
+from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.plan import OtherHosts, PipelinePlan
 from pipelineserve_engine.remote.addresses import tcp_address
 from pipelineserve_engine.remote.hosts import RemoteHosts
@@ -61,7 +62,7 @@ def receive_for_ever(group: StageGroup) -> None:
 def test_only_a_stage_whose_host_has_started_it_must_be_heard(
     plan: PipelinePlan, member: zmq.Socket[bytes]
 ) -> None:
-    with StageGroup(plan) as group:
+    with StageGroup(plan, Nursery()) as group:
         group._spawn_all()
         assert group.receive(0.0) == []
         word = ask(member)
@@ -91,7 +92,7 @@ def test_stage_hosts_that_are_awaited_are_named_with_what_to_check(
 def test_no_stacks_are_announced_of_a_stage_without_a_process(
     plan: PipelinePlan, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with StageGroup(plan) as group:
+    with StageGroup(plan, Nursery()) as group:
         group._spawn_all()
         group._dump_stacks()
     assert "stacks of" not in caplog.text

@@ -1,0 +1,1 @@
+"""A process that has everything imported and forks stages on demand, and its owner's side of it."""
