@@ -101,7 +101,6 @@ def make_scheduler(sizes: SchedulerSettings, settings: EngineSettings) -> Schedu
 def serve(
     settings: EngineSettings,
     ending: Ending,
-    nursery: Nursery,
     make_scheduler: SchedulerMaker = make_scheduler,
 ) -> None:
     """Start the pipeline and serve until asked to stop.
@@ -112,7 +111,6 @@ def serve(
     Args:
         settings: the flags.
         ending: what signals do.
-        nursery: forks the stages of this host.
         make_scheduler: another one is for comparisons.
 
     Raises:
@@ -120,11 +118,14 @@ def serve(
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
+        shape = shape_of(load_config(settings.model_folder))
+        # Before anything has a thread, which is why so little is checked earlier.
+        nursery = stack.enter_context(_nursery(settings))
+        _follow_parent(settings.parent_pid)
         control = stack.enter_context(
             control_server(settings.control_address, settings.control_tls_files)
         )
         keys = KeyFile(Path(settings.api_key_file)) if settings.api_key_file else None
-        shape = shape_of(load_config(settings.model_folder))
         plan = make_plan(settings, shape, this_machine())
         codec = _load_codec(settings.model_folder)
         registry = CollectorRegistry()
@@ -309,7 +310,7 @@ def _uvicorn_server(context: ApiContext, drain_seconds: int) -> uvicorn.Server:
 
 
 def _nursery(settings: EngineSettings) -> Nursery:
-    """One that costs no import, where it is needed at all: stage hosts have their own."""
+    """One of this host's stages, if there are any: stage hosts have their own."""
     return Nursery() if settings.stage_addresses else own_nursery()
 
 
@@ -341,10 +342,7 @@ def main(arguments: Sequence[str], make_scheduler: SchedulerMaker = make_schedul
     ending.watch_signals()
     try:
         settings = parse_settings(arguments)
-        # Before anything else has a thread: those of the parent's, of controllers, of torch.
-        with _nursery(settings) as nursery:
-            _follow_parent(settings.parent_pid)
-            serve(settings, ending, nursery, make_scheduler)
+        serve(settings, ending, make_scheduler)
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -51,7 +51,7 @@ def main(settings: WorkerSettings, parent_pid: int) -> int:
     """Look, compute, write, stay if asked to, end."""
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - numbers
     still_open = [number for number in descriptors if number > 2 and is_open(number)]
-    has_cuda = torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork()
+    has_cuda: bool = torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork()  # type: ignore[no-untyped-call]
     torch.set_num_threads(settings.num_threads)
     found = Found(
         sum_of_product=sum_of_product(),

@@ -10,17 +10,21 @@ from typing import Self
 
 from pipelineserve_engine.nursery.messages import open_channel
 from pipelineserve_engine.nursery.process import ForkedStage, NurseryProcess
-from pipelineserve_engine.nursery.tending import CHANNEL_DESCRIPTOR, IGNORED_SIGNALS, tend
+from pipelineserve_engine.nursery.tending import CHANNEL_DESCRIPTOR, IGNORED_SIGNALS, preload, tend
 from pipelineserve_engine.worker_settings import WorkerSettings
 
 _NURSERY_MODULE = "pipelineserve_engine.nursery"
 
 
 def fork_nursery() -> NurseryProcess:
-    """One that has what this process has imported, and shares the memory of it.
+    """One that shares the memory of what this process has imported; the rest is imported first.
 
     Only for a process with one thread that has computed nothing yet: see `tending`.
+
+    Raises:
+        OSError: the system gives no process.
     """
+    preload()
     ours, theirs = open_channel()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or both would write what is there

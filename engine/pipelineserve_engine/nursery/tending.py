@@ -42,6 +42,11 @@ STAGE_NAME = "pserve-stage"
 _FIRST_OTHER_DESCRIPTOR = 3
 
 
+def preload() -> None:
+    """Import all that a stage needs; by name, since an owner need not have torch to be one."""
+    importlib.import_module(WORKER_MODULE).preload()
+
+
 def tend(channel: socket.socket) -> NoReturn:
     """Be a nursery, and nothing else any more, until the owner's end of the channel is closed.
 
@@ -71,8 +76,7 @@ def _tend(channel: socket.socket) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED_SIGNALS)
     close_others([channel.fileno()])
     name_process(NURSERY_NAME)
-    # Only here: an owner imports this module too, and need not have torch for it.
-    importlib.import_module(WORKER_MODULE).preload()
+    preload()
     # What is there now stays: stages share its memory as long as no collector writes to it.
     gc.freeze()
     with suppress(ConnectionError):  # the owner is gone, which is the usual end

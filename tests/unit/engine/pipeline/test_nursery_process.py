@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from engine_server import has_ended, wait_until
-from pipelineserve_engine.nursery import process
 from pipelineserve_engine.nursery.messages import (
     EndedAnswer,
     NurseryAnswer,
@@ -168,9 +167,9 @@ def test_a_nursery_that_starts_nothing_is_given_up(
 ) -> None:
     stage, _ = scene.order()
     now_s = time.monotonic()
-    monkeypatch.setattr(process.time, "monotonic", lambda: now_s + 59.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 59.0)
     assert stage.poll() is None
-    monkeypatch.setattr(process.time, "monotonic", lambda: now_s + 61.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 61.0)
     told = stage.poll()
     assert told is not None
     assert told.is_cause

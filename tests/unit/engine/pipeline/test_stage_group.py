@@ -13,7 +13,6 @@ import pytest
 import zmq
 
 from pipelineserve.errors import StagesFailedError
-from pipelineserve_engine.nursery import process
 from pipelineserve_engine.nursery.messages import open_channel
 from pipelineserve_engine.nursery.owner import Nursery
 from pipelineserve_engine.nursery.process import NurseryProcess
@@ -93,7 +92,8 @@ def test_a_restart_for_which_there_is_no_process_fails_like_any_other_and_leaves
     with a_group(num_stages=3) as group:
         num_before = num_open_descriptors()
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(process, "say", fail_at(call_index, process.say))
+            order = fail_at(call_index, NurseryProcess.order)
+            meanwhile.setattr(NurseryProcess, "order", order)
             with pytest.raises(StagesFailedError, match=f"stage {call_index} has no process: no"):
                 group.restart()
         assert num_open_descriptors() == num_before
