@@ -118,6 +118,7 @@ def serve(
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
+        keys = KeyFile(Path(settings.api_key_file)) if settings.api_key_file else None
         shape = shape_of(load_config(settings.model_folder))
         # Before anything has a thread, which is why so little is checked earlier.
         nursery = stack.enter_context(_nursery(settings))
@@ -125,7 +126,6 @@ def serve(
         control = stack.enter_context(
             control_server(settings.control_address, settings.control_tls_files)
         )
-        keys = KeyFile(Path(settings.api_key_file)) if settings.api_key_file else None
         plan = make_plan(settings, shape, this_machine())
         codec = _load_codec(settings.model_folder)
         registry = CollectorRegistry()

@@ -11,6 +11,8 @@ from pipelineserve_engine.worker_settings import WorkerSettings
 
 # Far above the longest order, whose paths are bounded by the system.
 _MAX_BYTES = 1 << 17
+# More than what the system counts for the orders of as many stages as a pipeline may have.
+_ROOM_BYTES = 1 << 19
 # A stage has two links of two descriptors each.
 _MAX_DESCRIPTORS = 8
 
@@ -61,6 +63,8 @@ def open_channel() -> tuple[socket.socket, socket.socket]:
     """Sockets that keep messages apart: the owner's, which never waits, and the nursery's."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
+    # Orders wait here while the nursery imports; by default there is no room for 64 stages' ones.
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM_BYTES)
     return ours, theirs
 
 

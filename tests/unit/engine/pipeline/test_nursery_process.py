@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from pipelineserve_engine.nursery.messages import (
     open_channel,
     say,
 )
+from pipelineserve_engine.nursery.owner import own_nursery
 from pipelineserve_engine.nursery.process import ForkedStage, NurseryProcess
 from pipelineserve_engine.transport.link_settings import LinkEnd, LinkSettings, TransportKind
 from remote_stages import an_order
@@ -203,6 +205,27 @@ def test_an_order_to_a_nursery_that_is_gone_fails(scene: Scene) -> None:
     scene.channel.close()
     with pytest.raises(OSError, match="Broken pipe"):
         scene.nursery.order("module", an_order())
+
+
+def test_the_orders_of_the_longest_pipeline_find_room_while_the_nursery_imports(
+    scene: Scene,
+) -> None:
+    order = msgspec.structs.replace(an_order(), model_folder="m" * 4096)
+    for _ in range(64):
+        scene.nursery.order("module", order)
+    assert scene.nursery.poll() is None
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    before = children.read_text()
+    with own_nursery():
+        assert children.read_text() == before
+    is_over.set()
+    thread.join()
 
 
 def test_links_keep_their_places_under_other_numbers() -> None:
