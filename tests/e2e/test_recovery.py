@@ -166,7 +166,6 @@ async def test_a_nursery_that_stands_still_is_replaced_when_a_stage_must_be(
         streams = asyncio.create_task(ask_all(api))
         await some_tokens(server, 100)
         os.kill(server.nursery_pid, signal.SIGSTOP)
-        await some_tokens(server, 100)
         os.kill(server.running_stages()[0], signal.SIGKILL)
         assert await streams == undisturbed
         assert server.metrics().value(metrics.RECOVERIES) == 1

@@ -218,7 +218,7 @@ def test_the_orders_of_the_longest_pipeline_find_room_while_the_nursery_imports(
 
 def test_a_process_with_threads_is_not_forked() -> None:
     is_over = threading.Event()
-    thread = threading.Thread(target=is_over.wait)
+    thread = threading.Thread(target=is_over.wait, daemon=True)
     thread.start()
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
     before = children.read_text()
