@@ -89,7 +89,8 @@ class ControlLoop:
         """Wait for the next turn; false if none came in that time."""
         async with self._news:
             try:
-                await asyncio.wait_for(self._news.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
             except TimeoutError:
                 return False
         return True

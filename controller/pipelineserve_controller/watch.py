@@ -135,7 +135,9 @@ class EngineLink:
             stub = SchedulerControlStub(channel)
             call = stub.Watch(pb.WatchRequest(controller_name=_CONTROLLER_NAME))
             while not self._must_reopen:
-                event = await asyncio.wait_for(call.read(), self._silence_s)
+                # Python 3.11's `wait_for` loses a cancellation that comes with an event.
+                async with asyncio.timeout(self._silence_s):
+                    event = await call.read()
                 if not isinstance(event, pb.WatchEvent):
                     return  # the stream's end
                 match event.WhichOneof("event"):

@@ -12,6 +12,7 @@ from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
+from pipelineserve_controller import watch
 from pipelineserve_controller.settings import SidecarSettings
 from scripted_scheduler import ScriptedScheduler
 from sidecar_parts import link_of, make_link, running, until
@@ -189,3 +190,37 @@ def test_certificates_that_are_not_there_yet_are_waited_for(tmp_path: Path) -> N
 
     with ScriptedScheduler(f"{HOST}:0", credentials=credentials) as scheduler:
         asyncio.run(scenario())
+
+
+class _Call:
+    """A watch whose one event comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.event: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    async def read(self) -> object:
+        """The event, once; then nothing."""
+        event = await self.event
+        self.event = asyncio.get_running_loop().create_future()
+        return event
+
+
+@pytest.mark.parametrize("num_steps_between", range(5))
+def test_a_cancellation_that_comes_with_an_event_ends_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_steps_between: int
+) -> None:
+    async def scenario() -> None:
+        call = _Call()
+        stub = type("Stub", (), {"Watch": lambda *_: call})
+        monkeypatch.setattr(watch, "SchedulerControlStub", lambda _: stub())
+        task = asyncio.create_task(make_link(address_in(tmp_path)).run())
+        await asyncio.sleep(0.05)  # until it reads; were it not, the test would see nothing
+        call.event.set_result(pb.WatchEvent(records=pb.Records()))
+        for _ in range(num_steps_between):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=5.0)
+        assert done == {task}
+        assert task.cancelled()
+
+    asyncio.run(scenario())
