@@ -91,7 +91,8 @@ def test_examples_are_accepted(api: KubeApi, path: Any) -> None:
 
 
 def test_a_new_resource_says_that_no_operator_has_seen_it_and_can_be_scaled(api: KubeApi) -> None:
-    created = api.apply(f"{RESOURCES}/small", changed({"spec.replicas": 3}))
+    three = changed({"metadata.name": "three", "spec.replicas": 3})  # "small" is the others' name
+    created = api.apply(f"{RESOURCES}/three", three)
     (ready,) = created["status"]["conditions"]
     assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "Unknown", "Pending")
-    assert api.get(f"{RESOURCES}/small/scale")["spec"] == {"replicas": 3}
+    assert api.get(f"{RESOURCES}/three/scale")["spec"] == {"replicas": 3}
