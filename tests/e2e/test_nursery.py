@@ -66,7 +66,11 @@ def test_a_stage_of_a_nursery_forked_from_the_server_does_so_too(
     support = str(Path(__file__).parents[1] / "support")
     ended = subprocess.run(
         [sys.executable, "-m", "early_owner", str(tmp_path), str(num_threads)],
-        env={**os.environ, "PYTHONPATH": f"{support}:{os.environ.get('PYTHONPATH', '')}"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{support}:{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONUNBUFFERED": "",  # what is in a buffer at the fork must not be written twice
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

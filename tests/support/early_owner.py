@@ -20,8 +20,8 @@ def main(folder: str, num_threads: int) -> int:
     listener = socket.create_server(("127.0.0.1", 0))
     os.set_inheritable(listener.fileno(), True)
     settings = msgspec.structs.replace(an_order(), model_folder=folder, num_threads=num_threads)
+    sys.stdout.write(f"{server.__name__} forks\n")  # in a buffer that only this process writes
     with listener, own_nursery() as nursery:
-        sys.stdout.write(f"{server.__name__} forks\n")  # in a buffer that only this process writes
         stage = nursery.start(MODULE, settings)
         while (end := stage.poll()) is None:
             stage.wait(0.1)
