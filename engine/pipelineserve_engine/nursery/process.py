@@ -45,9 +45,9 @@ class ForkedStage:
 
     def poll(self) -> ProcessEnd | None:
         """How it ended; None before that."""
-        self._nursery.listen()
+        nursery_end = self._nursery.poll()
         if self._end is None:
-            self._end = self._end_untold()
+            self._end = self._end_untold(nursery_end)
         return self._end
 
     def kill(self) -> None:
@@ -72,7 +72,7 @@ class ForkedStage:
         Where the nursery has not even said that it runs, that is the nursery's end: it may be
         importing for seconds, and what it forks meanwhile ends with it.
         """
-        self._nursery.listen()
+        self._nursery.poll()
         if self._descriptor is None:
             if self._end is None:
                 self._nursery.end()
@@ -97,10 +97,13 @@ class ForkedStage:
             case EndedAnswer(_, code):
                 self._end = end_of(code)
 
-    def _end_untold(self) -> ProcessEnd | None:
-        """What follows where the nursery has not told its end, or cannot any more."""
-        if (end := self._nursery.poll()) is not None:
-            return ProcessEnd(f"lost its nursery, which {end.text}", is_cause=True)
+    def _end_untold(self, nursery_end: ProcessEnd | None) -> ProcessEnd | None:
+        """What follows where the nursery has not told its end, or cannot any more.
+
+        Must not listen: what the nursery told meanwhile would be lost.
+        """
+        if nursery_end is not None:
+            return ProcessEnd(f"lost its nursery, which {nursery_end.text}", is_cause=True)
         now_s = time.monotonic()
         if self._descriptor is None:
             if now_s - self._ordered_at_s <= _START_PATIENCE_S:
@@ -143,8 +146,14 @@ class NurseryProcess:
         self._end: ProcessEnd | None = None
 
     def poll(self) -> ProcessEnd | None:
-        """How it ended; None before that."""
-        self.listen()
+        """Take in what it has said, without waiting; how it ended, or None before that."""
+        with suppress(BlockingIOError):
+            while self._end is None:
+                heard = hear(self._channel, self._decoder)
+                if heard is None:
+                    self.end()
+                else:
+                    self._note(*heard)
         return self._end
 
     def order(self, worker_module: str, settings: WorkerSettings) -> ForkedStage:
@@ -159,16 +168,6 @@ class NurseryProcess:
         self._num_orders += 1
         stage = self._stages[ticket] = ForkedStage(self)
         return stage
-
-    def listen(self) -> None:
-        """Take in what it has said; waits for nothing."""
-        with suppress(BlockingIOError):
-            while self._end is None:
-                heard = hear(self._channel, self._decoder)
-                if heard is None:
-                    self.end()
-                else:
-                    self._note(*heard)
 
     def end(self) -> None:
         """End it now, if it has not ended; its stages follow by themselves."""

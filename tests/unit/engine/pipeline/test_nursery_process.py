@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -78,8 +79,9 @@ def end(pid: int) -> None:
 @pytest.fixture
 def scene() -> Iterator[Scene]:
     with ExitStack() as stack:
+        pid = a_sleeper()  # first: it would hold the other end for a moment
         channel, other_end = open_channel()
-        nursery = NurseryProcess(a_sleeper(), channel)
+        nursery = NurseryProcess(pid, channel)
         stack.callback(nursery.end)
         yield Scene(nursery, stack.enter_context(other_end), stack)
 
@@ -93,6 +95,27 @@ def test_a_stage_has_no_pid_and_no_end_before_its_nursery_tells(scene: Scene) ->
     told = stage.poll()
     assert told is not None
     assert told.text == "ended with signal 11 (SIGSEGV)"
+
+
+def test_an_end_that_is_told_while_its_stage_is_looked_at_is_not_lost(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, ticket = scene.order()
+    scene.start(ticket)
+    assert stage.poll() is None
+    scene.answer(EndedAnswer(ticket, 3))
+    too_early = iter([True])
+
+    def hear_late(*given: Any) -> Any:
+        if next(too_early, False):
+            raise BlockingIOError
+        return hear(*given)
+
+    monkeypatch.setattr("pipelineserve_engine.nursery.process.hear", hear_late)
+    assert stage.poll() is None
+    told = stage.poll()
+    assert told is not None
+    assert told.code == 3
 
 
 def test_answers_go_to_the_stage_of_their_ticket(scene: Scene) -> None:
