@@ -139,10 +139,10 @@ async def test_a_killed_nursery_costs_time_only_and_another_takes_its_place(
 ) -> None:
     async with serving(served_model) as (server, api):
         undisturbed = await ask_all(api)
-        before = server.live_pids()
+        before, nursery = server.live_pids(), server.nursery_pid
         streams = asyncio.create_task(ask_all(api))
         await some_tokens(server, 100)
-        os.kill(server.nursery_pid, signal.SIGKILL)
+        os.kill(nursery, signal.SIGKILL)
         assert await streams == undisturbed
         assert server.metrics().value(metrics.RECOVERIES) == 1
         assert "lost its nursery, which ended with signal 9 (SIGKILL" in server.log
@@ -150,9 +150,10 @@ async def test_a_killed_nursery_costs_time_only_and_another_takes_its_place(
         assert await asyncio.to_thread(all_have_ended, sorted(others))
         assert len(server.live_pids()) == len(before)
         # The new one starts stages as the old one did.
+        stages = server.running_stages()
         streams = asyncio.create_task(ask_all(api))
         await some_tokens(server, 100)
-        os.kill(server.running_stages()[1], signal.SIGKILL)
+        os.kill(stages[1], signal.SIGKILL)
         assert await streams == undisturbed
         assert server.metrics().value(metrics.RECOVERIES) == 2
 
@@ -162,11 +163,11 @@ async def test_a_nursery_that_stands_still_is_replaced_when_a_stage_must_be(
 ) -> None:
     async with serving(served_model) as (server, api):
         undisturbed = await ask_all(api)
-        before = server.live_pids()
+        before, stages = server.live_pids(), server.running_stages()
+        os.kill(server.nursery_pid, signal.SIGSTOP)
         streams = asyncio.create_task(ask_all(api))
         await some_tokens(server, 100)
-        os.kill(server.nursery_pid, signal.SIGSTOP)
-        os.kill(server.running_stages()[0], signal.SIGKILL)
+        os.kill(stages[0], signal.SIGKILL)
         assert await streams == undisturbed
         assert server.metrics().value(metrics.RECOVERIES) == 1
         others = set(before) - {server.pid}

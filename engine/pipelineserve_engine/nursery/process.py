@@ -23,8 +23,9 @@ from pipelineserve_engine.worker_settings import WorkerSettings
 
 # Longer than importing everything takes on a slow disk; once it has, a nursery forks at once.
 _START_PATIENCE_S = 60.0
-# The nursery hears of an end when its owner does, and says so at once.
-_LAST_WORD_S = 1.0
+# The nursery hears of an end when its owner does, and says so at once. Less than the time for which
+# a group looks for the cause of a failure, so that it is found.
+_LAST_WORD_S = 0.5
 
 
 class ForkedStage:
@@ -64,7 +65,7 @@ class ForkedStage:
     def wait(self, timeout_s: float | None) -> None:
         """Wait for its end, up to `timeout_s`, for ever without; not for one that may never run."""
         if self._descriptor is not None:
-            _wait_ended(self._descriptor, timeout_s)
+            _is_readable(self._descriptor, timeout_s)
 
     def reap(self) -> None:
         """Wait for the end of what was killed, and forget it.
@@ -78,8 +79,13 @@ class ForkedStage:
                 self._nursery.end()
             return
         self.wait(None)
-        if self._end is None:
-            self._end = end_of(-signal.SIGKILL)
+        # A nursery that does not tell of it stands still, and would not start the next one either.
+        deadline_s = time.monotonic() + _LAST_WORD_S
+        while self._end is None and self._nursery.poll() is None:
+            if (left_s := deadline_s - time.monotonic()) <= 0.0:
+                self._nursery.end()
+            else:
+                self._nursery.wait(left_s)
         os.close(self._descriptor)
         self._descriptor = None
 
@@ -110,7 +116,7 @@ class ForkedStage:
                 return None
             text = f"was not started by its nursery within {_START_PATIENCE_S:.0f} s"
         else:
-            if not _wait_ended(self._descriptor, 0.0):
+            if not _is_readable(self._descriptor, 0.0):
                 return None
             self._over_since_s = self._over_since_s or now_s
             if now_s - self._over_since_s <= _LAST_WORD_S:
@@ -120,8 +126,8 @@ class ForkedStage:
         return ProcessEnd(text, is_cause=True)
 
 
-def _wait_ended(descriptor: int, timeout_s: float | None) -> bool:
-    """Whether the process of this descriptor has ended within `timeout_s`."""
+def _is_readable(descriptor: int, timeout_s: float | None) -> bool:
+    """Whether it is so within `timeout_s`; a process's descriptor is when the process has ended."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(None if timeout_s is None else 1000 * timeout_s))
@@ -168,6 +174,10 @@ class NurseryProcess:
         self._num_orders += 1
         stage = self._stages[ticket] = ForkedStage(self)
         return stage
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to take in, up to `timeout_s`; it must not have ended."""
+        _is_readable(self._channel.fileno(), timeout_s)
 
     def end(self) -> None:
         """End it now, if it has not ended; its stages follow by themselves."""

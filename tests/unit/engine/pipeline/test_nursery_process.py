@@ -152,6 +152,7 @@ def test_reaping_what_was_killed_waits_for_its_end_and_holds_no_descriptor(scene
     pid = scene.start(ticket)
     assert stage.poll() is None
     stage.kill()
+    scene.answer(EndedAnswer(ticket, -signal.SIGKILL))
     stage.reap()
     assert has_ended(pid)
     assert len(list(Path("/proc/self/fd").iterdir())) == num_before
@@ -159,6 +160,17 @@ def test_reaping_what_was_killed_waits_for_its_end_and_holds_no_descriptor(scene
     assert told is not None
     assert told.code == -signal.SIGKILL
     stage.kill()  # nobody is hit by it
+    assert scene.nursery.poll() is None
+
+
+def test_a_nursery_that_does_not_tell_of_what_was_killed_starts_nothing_else(scene: Scene) -> None:
+    """It stands still; the next stage would wait for it in vain."""
+    stage, ticket = scene.order()
+    scene.start(ticket)
+    assert stage.poll() is None
+    stage.kill()
+    stage.reap()
+    assert scene.nursery.poll() is not None
 
 
 def test_reaping_what_never_ran_ends_the_nursery_instead_of_waiting(scene: Scene) -> None:
