@@ -38,8 +38,7 @@ class Predictive:
             target is a good choice.
         arrival_window_s: the window over which the scheduler counts arrivals for this policy.
         num_spreads: standard deviations of the prediction's error that are added to it. Few: TPOT
-            is a mean over dozens of steps, whose errors cancel, and a whole deviation on a noisy
-            machine costs more throughput than it saves (bench/results.md).
+            is a mean over dozens of steps, whose errors cancel.
         step_overhead_s: time per micro-batch in which the slowest stage does nothing.
         cycle_overhead_s: time per cycle in which a slot is in no stage's hands.
         least_kv_free_ratio: below this share of free KV, prompts get as little as possible.
