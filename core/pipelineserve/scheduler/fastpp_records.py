@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from pipelineserve.policy.fastpp.latency_model import FastppBatch, FastppStep
 from pipelineserve.policy.fastpp.views import ChunkedPrompt, FastppView, LatencyTotals, SlotView
-from pipelineserve.policy.step_time import StepFeatures
 from pipelineserve.policy.views import LoadView
 from pipelineserve.scheduler.messages import Emission, MicroBatch
 from pipelineserve.scheduler.requests import Request
@@ -143,17 +142,9 @@ def _slot_view(micro_batch: MicroBatch) -> SlotView:
 
 
 def _batch(micro_batch: MicroBatch) -> FastppBatch:
-    contexts = squares = products = 0
-    for piece in micro_batch.pieces:
-        length = len(piece.token_ids)
-        if piece.is_decode:
-            contexts += piece.start + 1
-        else:
-            squares += length * length
-            products += piece.start * length
-    return FastppBatch(
-        micro_batch.num_tokens, StepFeatures(contexts, squares, products), has_prefill=squares > 0
-    )
+    features = micro_batch.features
+    has_prefill = features.squared_prefill_tokens > 0
+    return FastppBatch(micro_batch.num_tokens, features, has_prefill)
 
 
 def _head(queue: Iterable[Request], most_tokens: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pipelineserve.policy.chunking import ChunkDecision
+from pipelineserve.policy.step_time import StepFeatures
 from pipelineserve.scheduler.requests import FinishReason, RequestRecord
 
 
@@ -81,6 +82,19 @@ class MicroBatch:
         """Tokens that come back."""
         num_decodes = self.num_decodes
         return num_decodes + sum([piece.samples for piece in self.pieces[num_decodes:]])
+
+    @property
+    def features(self) -> StepFeatures:
+        """Attention's work in it."""
+        contexts = squares = products = 0
+        for piece in self.pieces:
+            length = len(piece.token_ids)
+            if piece.is_decode:
+                contexts += piece.start + 1
+            else:
+                squares += length * length
+                products += piece.start * length
+        return StepFeatures(contexts, squares, products)
 
     @property
     def sampling_pieces(self) -> tuple[Piece, ...]:

@@ -105,26 +105,17 @@ class StepAssembler:
 
 def _record_of(micro_batch: MicroBatch, policy: PolicyId) -> pb.StepRecord:
     """What is known when it is sent; the sums are those of `StepFeatures`."""
-    num_tokens = num_decodes = decode_context = squared_prefill = past_prefill = 0
-    for piece in micro_batch.pieces:
-        length = len(piece.token_ids)
-        num_tokens += length
-        if piece.is_decode:
-            num_decodes += 1
-            decode_context += piece.start + 1
-        else:
-            squared_prefill += length * length
-            past_prefill += piece.start * length
+    features = micro_batch.features
     return pb.StepRecord(
         sequence=micro_batch.sequence,
         slot_index=micro_batch.slot_index,
         chunk_tokens=micro_batch.chunk.chunk_tokens,
         chunk_reason=micro_batch.chunk.reason.value,
-        num_tokens=num_tokens,
-        num_decodes=num_decodes,
-        decode_context_tokens=decode_context,
-        squared_prefill_tokens=squared_prefill,
-        past_prefill_product=past_prefill,
+        num_tokens=sum(len(piece.token_ids) for piece in micro_batch.pieces),
+        num_decodes=sum(piece.is_decode for piece in micro_batch.pieces),
+        decode_context_tokens=features.decode_context_tokens,
+        squared_prefill_tokens=features.squared_prefill_tokens,
+        past_prefill_product=features.past_prefill_product,
         policy_epoch=policy.epoch,
         policy_sequence=policy.sequence,
     )
