@@ -22,6 +22,8 @@ _TEXTS: Mapping[Reason, str] = {
     Reason.KV_PRESSURE: "KV memory is nearly full",
     Reason.KV_PRESSURE_OVER: "KV memory has room again",
     Reason.TPOT_VIOLATED: "TPOT is above its target",
+    Reason.TPOT_NEAR_TARGET: "TPOT comes close to its target",
+    Reason.TPOT_HAS_ROOM: "TPOT is within its target, so that steps may last longer for TTFT's sake",
     Reason.TTFT_AT_RISK: "TTFT comes close to its target",
     Reason.TTFT_HAS_SLACK: "TTFT is well within its target",
     Reason.TARGETS_MET: "the targets are met",

@@ -33,8 +33,8 @@ def test_sends_a_policy_and_renews_it_before_its_lease_ends(tmp_path: Path) -> N
     async def scenario() -> None:
         async with running_loop(address_in(tmp_path)) as run:
             await until(lambda: len(scheduler.applied) >= 4, "a policy and its renewals")
-            assert run.loop.state.control.is_effective
             assert run.loop.applied_generation == 1
+            await until(lambda: run.loop.state.control.is_effective, "that it is shown")
 
     with ScriptedScheduler(address_in(tmp_path)) as scheduler:
         asyncio.run(scenario())
@@ -64,7 +64,8 @@ def test_an_edit_holds_at_once(tmp_path: Path) -> None:
             )
             run.store.offer(edited, Source.FILE)
             await until(lambda: 512 in chunks(scheduler), "the edited chunk")
-            assert run.loop.applied_generation == 2
+            # The engine has it before its answer is back.
+            await until(lambda: run.loop.applied_generation == 2, "the answer")
 
     with ScriptedScheduler(address_in(tmp_path)) as scheduler:
         asyncio.run(scenario())

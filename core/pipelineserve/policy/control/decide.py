@@ -18,6 +18,7 @@ from pipelineserve.policy.control.objectives import (
     OrderLaw,
 )
 from pipelineserve.policy.control.observation import Observation
+from pipelineserve.policy.control.pace import Pace, PaceMemory, PaceView
 from pipelineserve.policy.greedy import Greedy, GreedyMemory, LatencyView
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
@@ -103,6 +104,7 @@ class DecideMemory:
         greedy_at_s: when it was last asked.
         greedy_reason: what it said.
         hold_mode: of Auto.
+        pace: how long a cycle may last under the predictive law.
         exploring_since_s: None while no sizes are tried.
     """
 
@@ -110,6 +112,7 @@ class DecideMemory:
     greedy_at_s: float | None = None
     greedy_reason: Reason = Reason.NO_MEASUREMENT
     hold_mode: HoldMode = HoldMode.E2E_FIRST
+    pace: PaceMemory = field(default_factory=PaceMemory)
     exploring_since_s: float | None = None
     feasibility: Feasibility = field(default_factory=Feasibility)
 
@@ -137,7 +140,7 @@ def decide(memory: DecideMemory, situation: Situation) -> tuple[Proposal, Decide
     holding, memory = _holding(memory, situation)
     memory = replace(memory, feasibility=_feasibility(memory.feasibility, situation))
     policy = SchedulingPolicy(chunking, order_of(situation.objectives, situation.engine), holding)
-    return Proposal(policy, reason, _facts(situation)), memory
+    return Proposal(policy, reason, _facts(situation, memory)), memory
 
 
 def order_of(objectives: Objectives, engine: EngineFacts) -> Arrival | Ageing:
@@ -165,9 +168,10 @@ def _chunking(
         return static, Reason.ENGINE_LACKS_CHUNK, memory
     match situation.objectives.chunk_law:
         case ChunkLaw.STATIC:
-            return Static(bounds.static_tokens), Reason.STATIC_CHUNK, replace(memory, greedy=None)
+            memory = replace(memory, greedy=None, pace=PaceMemory())
+            return Static(bounds.static_tokens), Reason.STATIC_CHUNK, memory
         case ChunkLaw.GREEDY:
-            return _greedy(memory, situation)
+            return _greedy(replace(memory, pace=PaceMemory()), situation)
         case ChunkLaw.PREDICTIVE if Capability.PREDICTIVE in engine.capabilities:
             memory = replace(memory, greedy=None)
             return _predictive(memory, situation)
@@ -223,15 +227,34 @@ def _predictive(
     if not learning.is_ready or learning.model is None:
         return _learning_chunk(memory, situation)
     overhead_s = cycle_overhead_s(learning, objectives)
+    pace = _pace(memory.pace, situation)
     policy = Predictive(
         model=learning.model,
         candidates=reachable_sizes(learning, situation.bounds),
-        tpot_target_s=_target_s(objectives.tpot),
+        tpot_target_s=None if objectives.tpot is None else pace.ratio * objectives.tpot.target_s,
         horizon_s=_horizon_s(objectives.ttft),
         step_overhead_s=overhead_s / situation.engine.num_slots,
         cycle_overhead_s=overhead_s,
     )
-    return policy, Reason.MODEL_READY, replace(memory, exploring_since_s=None)
+    reason = Reason.MODEL_READY if pace.ratio == 1.0 else Reason.TPOT_HAS_ROOM
+    return policy, reason, replace(memory, exploring_since_s=None, pace=pace)
+
+
+def _pace(memory: PaceMemory, situation: Situation) -> PaceMemory:
+    """Without both targets there is nothing to trade: a cycle lasts as long as the target says."""
+    observation, objectives = situation.observation, situation.objectives
+    ttft, tpot, standing = objectives.ttft, objectives.tpot, observation.standing
+    if ttft is None or tpot is None or standing is None:
+        return PaceMemory()
+    waits_s = (observation.recent_ttft_s, standing.oldest_wait_s or None)
+    known_s = [wait_s for wait_s in waits_s if wait_s is not None]
+    tpot_s = observation.recent_tpot_s
+    view = PaceView(
+        ttft_ratio=max(known_s) / ttft.target_s if known_s else None,
+        tpot_ratio=None if tpot_s is None else tpot_s / tpot.target_s,
+        kv_free_ratio=standing.kv_free_ratio,
+    )
+    return Pace().decide(memory, view, observation.now_s)
 
 
 def reachable_sizes(learning: Learning, bounds: Bounds) -> tuple[int, ...]:
@@ -380,7 +403,7 @@ def _target_s(goal: LatencyGoal | None) -> float | None:
     return None if goal is None else goal.target_s
 
 
-def _facts(situation: Situation) -> tuple[Fact, ...]:
+def _facts(situation: Situation, memory: DecideMemory) -> tuple[Fact, ...]:
     """What was known; what was not is left out."""
     observation, learning = situation.observation, situation.learning
     standing = observation.standing
@@ -393,5 +416,7 @@ def _facts(situation: Situation) -> tuple[Fact, ...]:
         ("num_samples", learning.num_samples),
         ("feedback_ratio", learning.model.feedback_ratio if learning.model else None),
         ("spread_ratio", learning.model.spread_ratio if learning.model else None),
+        ("cycle_overhead_s", cycle_overhead_s(learning, situation.objectives)),
+        ("pace_ratio", memory.pace.ratio if memory.pace.changed_at_s is not None else None),
     ]
     return tuple(Fact(name, float(value)) for name, value in found if value is not None)

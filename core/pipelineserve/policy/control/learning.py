@@ -53,7 +53,9 @@ class Learning:
         found_boundaries: what was found the last time; noise is seldom found again.
         num_solid: sizes with enough samples when the table was last made.
         refitted_at_s: when that was.
-        overheads_s: of the latest micro-batches: their time in no stage's hands.
+        latest_s: time of the slowest stage for each of the latest micro-batches, one per slot.
+        overheads_s: of the latest micro-batches: their time that neither their own stages nor the
+            micro-batches before them account for.
         num_samples: steps learned from.
         num_refused: impossible ones.
     """
@@ -65,6 +67,7 @@ class Learning:
     found_boundaries: tuple[int, ...] = ()
     num_solid: int = 0
     refitted_at_s: float = 0.0
+    latest_s: tuple[float, ...] = ()
     overheads_s: tuple[float, ...] = ()
     num_samples: int = 0
     num_refused: int = 0
@@ -90,16 +93,19 @@ class Learning:
 
     @property
     def cycle_overhead_s(self) -> float:
-        """Time per cycle in which a slot is in no stage's hands, waits for others left out."""
-        if not self.overheads_s:
-            return 0.0
-        return sorted(self.overheads_s)[len(self.overheads_s) // 10]
+        """What a cycle takes beyond its slots' steps on the slowest stage."""
+        return median(self.overheads_s) if self.overheads_s else 0.0
 
 
-def learn(learning: Learning, steps: Iterable[StepSeen], now_s: float) -> Learning:
-    """Take in these steps, and make the table anew when there is reason to."""
+def learn(
+    learning: Learning, steps: Iterable[StepSeen], now_s: float, *, num_slots: int = 1
+) -> Learning:
+    """Take in these steps, and make the table anew when there is reason to.
+
+    With one slot a micro-batch waits for no other; with more, for those that were sent before it.
+    """
     for step in steps:
-        learning = _with_step(learning, step)
+        learning = _with_step(learning, step, num_slots)
     num_solid = sum(_is_solid(size) for size in learning.sizes)
     is_due = now_s - learning.refitted_at_s >= _REFIT_PERIOD_S or num_solid > learning.num_solid
     if learning.num_samples >= LEAST_SAMPLES and (learning.fit is None or is_due):
@@ -116,16 +122,21 @@ def range_above(num_tokens: int) -> int:
     return -(-num_tokens // width) * width
 
 
-def _with_step(learning: Learning, step: StepSeen) -> Learning:
+def _with_step(learning: Learning, step: StepSeen, num_slots: int) -> Learning:
     slowest_s = max(step.step_time_s, default=0.0)
     if step.num_tokens < 1 or slowest_s < LEAST_STEP_S:
         return replace(learning, num_refused=learning.num_refused + 1)
     sample = StepSample(step.num_tokens, step.features, slowest_s)
-    overhead_s = max(0.0, step.span_s - sum(step.step_time_s))
+    # A pipeline's cycle is all slots' turns on the slowest stage. What a stage waits for a slower
+    # one, or a small micro-batch for a large one, is in there and must not be counted again.
+    latest_s = (*learning.latest_s, slowest_s)[-num_slots:]
+    accounted_s = max(sum(step.step_time_s), sum(latest_s))
+    overhead_s = max(0.0, step.span_s - accounted_s)
     return replace(
         learning,
         sizes=_with_sample(learning.sizes, sample),
         fit=update(learning.fit, sample) if learning.fit else None,
+        latest_s=latest_s,
         overheads_s=(*learning.overheads_s, overhead_s)[-_KEPT_OVERHEADS:],
         num_samples=learning.num_samples + 1,
     )

@@ -78,9 +78,9 @@ def take_turn(
             sent=SentMemory(),
             decide=DecideMemory(feasibility=memory.decide.feasibility),
         )
-    memory = replace(
-        memory, observation=seen, learning=learn(memory.learning, heard.steps, heard.now_s)
-    )
+    num_slots = observation.engine.num_slots if observation.engine else 1
+    learning = learn(memory.learning, heard.steps, heard.now_s, num_slots=num_slots)
+    memory = replace(memory, observation=seen, learning=learning)
     guarded, facts, memory = _guarded(memory, observation, objectives)
     return _turn(guarded, facts, memory, observation, objectives), observation, memory
 

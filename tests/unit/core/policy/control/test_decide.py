@@ -131,6 +131,49 @@ def test_without_a_tpot_target_steps_may_last() -> None:
     assert policy.tpot_target_s is None
 
 
+def late_with_room(now_s: float) -> Standing:
+    return make_standing(
+        now_s, num_waiting=3, oldest_wait_s=1.6, num_running=4, running_tpot_s=(0.05,) * 3
+    )
+
+
+def test_steps_may_last_longer_while_tpot_has_room_and_ttft_is_at_risk() -> None:
+    course = Course()
+    course.train()
+    course.standing = late_with_room
+    turn, _ = course.last(6.0)
+    assert turn.reason is Reason.TPOT_HAS_ROOM
+    assert predictive(turn).tpot_target_s == pytest.approx(2.0 * 0.2)
+    assert ("pace_ratio", 2.0) in {(fact.name, fact.value) for fact in turn.facts}
+    course.standing = lambda now_s: make_standing(
+        now_s, num_waiting=3, oldest_wait_s=1.6, num_running=4, running_tpot_s=(0.2, 0.21, 0.22)
+    )
+    turn, _ = course.last(6.0)
+    assert (predictive(turn).tpot_target_s, turn.reason) == (0.2, Reason.MODEL_READY)
+
+
+@pytest.mark.parametrize("lacking", ["ttft", "tpot"])
+def test_without_both_targets_there_is_nothing_to_trade(lacking: str) -> None:
+    course = Course(make_objectives(**{f"{lacking}_s": None}))
+    course.train()
+    course.standing = late_with_room
+    turn, _ = course.last(6.0)
+    assert predictive(turn).tpot_target_s == (None if lacking == "tpot" else 0.2)
+    assert turn.reason is Reason.MODEL_READY
+
+
+def test_another_law_forgets_how_long_cycles_might_last() -> None:
+    course = Course()
+    course.train()
+    course.standing = late_with_room
+    course.last(6.0)
+    course.with_objectives(chunk_law=ChunkLaw.STATIC)
+    turn, _ = course.turn()
+    assert "pace_ratio" not in {fact.name for fact in turn.facts}
+    course.with_objectives(chunk_law=ChunkLaw.PREDICTIVE)
+    assert predictive(course.turn()[0]).tpot_target_s == pytest.approx(1.25 * 0.2)
+
+
 def test_measured_overhead_takes_no_more_than_half_of_the_target() -> None:
     course = Course()
     for k in range(1, 40):

@@ -1,5 +1,7 @@
 """The step-time model is learned from normal service."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,10 +128,40 @@ def test_what_is_kept_is_bounded() -> None:
     assert all(len(size.samples) <= KEPT_PER_SIZE for size in learning.sizes)
 
 
-def test_overhead_is_what_no_stage_and_no_wait_accounts_for() -> None:
-    busy = [make_step(k, overhead_s=0.5) for k in range(20)]
-    alone = [make_step(k, overhead_s=0.004) for k in range(20)]
-    assert learned(busy + alone).cycle_overhead_s == pytest.approx(0.004)
+def test_overhead_is_what_neither_stages_nor_other_micro_batches_account_for() -> None:
+    steps = [make_step(k, num_stages=2, overhead_s=0.004) for k in range(20)]
+    assert learned(steps).cycle_overhead_s == pytest.approx(0.004)
+
+
+@given(
+    stage_s=st.tuples(st.floats(0.001, 0.1), st.floats(0.001, 0.1)),
+    ratios=st.lists(st.floats(0.2, 3.0), min_size=30, max_size=60),
+    num_slots=st.integers(1, 3),
+)
+def test_waiting_in_a_pipeline_without_overhead_is_none(
+    stage_s: tuple[float, float], ratios: list[float], num_slots: int
+) -> None:
+    """A slower stage, other sizes in the other slots, a slot more than stages: all of it waits."""
+    steps = in_pipeline([(stage_s[0] * ratio, stage_s[1] * ratio) for ratio in ratios], num_slots)
+    learning = learn(Learning(), steps, 0.0, num_slots=num_slots)
+    longest_s = max(stage_s) * max(ratios)
+    assert learning.cycle_overhead_s <= 0.5 * longest_s
+    even = in_pipeline([stage_s] * len(ratios), num_slots)
+    learning = learn(Learning(), even, 0.0, num_slots=num_slots)
+    assert learning.cycle_overhead_s == pytest.approx(0.0, abs=1e-9)
+
+
+def in_pipeline(times_s: list[tuple[float, float]], num_slots: int) -> list[StepSeen]:
+    """Micro-batches that pass two stages, each composed when its slot's last one is back."""
+    steps, back_s, free_s = [], [0.0] * num_slots, [0.0, 0.0]
+    for k, (first_s, second_s) in enumerate(times_s):
+        sent_s = back_s[k % num_slots]
+        free_s[0] = max(sent_s, free_s[0]) + first_s
+        free_s[1] = max(free_s[0], free_s[1]) + second_s
+        back_s[k % num_slots] = free_s[1]
+        span_s = free_s[1] - sent_s
+        steps.append(replace(make_step(k), span_s=span_s, step_time_s=(first_s, second_s)))
+    return steps
 
 
 def test_stairs_are_found_where_time_jumps() -> None:
