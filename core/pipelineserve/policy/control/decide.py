@@ -18,7 +18,7 @@ from pipelineserve.policy.control.objectives import (
     OrderLaw,
 )
 from pipelineserve.policy.control.observation import Observation
-from pipelineserve.policy.control.pace import Pace, PaceMemory, PaceView
+from pipelineserve.policy.control.stretch import Stretch, StretchMemory, StretchView
 from pipelineserve.policy.greedy import Greedy, GreedyMemory, LatencyView
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
@@ -104,7 +104,7 @@ class DecideMemory:
         greedy_at_s: when it was last asked.
         greedy_reason: what it said.
         hold_mode: of Auto.
-        pace: how long a cycle may last under the predictive law.
+        stretch: how long a cycle may last under the predictive law.
         exploring_since_s: None while no sizes are tried.
     """
 
@@ -112,7 +112,7 @@ class DecideMemory:
     greedy_at_s: float | None = None
     greedy_reason: Reason = Reason.NO_MEASUREMENT
     hold_mode: HoldMode = HoldMode.E2E_FIRST
-    pace: PaceMemory = field(default_factory=PaceMemory)
+    stretch: StretchMemory = field(default_factory=StretchMemory)
     exploring_since_s: float | None = None
     feasibility: Feasibility = field(default_factory=Feasibility)
 
@@ -168,10 +168,10 @@ def _chunking(
         return static, Reason.ENGINE_LACKS_CHUNK, memory
     match situation.objectives.chunk_law:
         case ChunkLaw.STATIC:
-            memory = replace(memory, greedy=None, pace=PaceMemory())
+            memory = replace(memory, greedy=None, stretch=StretchMemory())
             return Static(bounds.static_tokens), Reason.STATIC_CHUNK, memory
         case ChunkLaw.GREEDY:
-            return _greedy(replace(memory, pace=PaceMemory()), situation)
+            return _greedy(replace(memory, stretch=StretchMemory()), situation)
         case ChunkLaw.PREDICTIVE if Capability.PREDICTIVE in engine.capabilities:
             memory = replace(memory, greedy=None)
             return _predictive(memory, situation)
@@ -227,34 +227,34 @@ def _predictive(
     if not learning.is_ready or learning.model is None:
         return _learning_chunk(memory, situation)
     overhead_s = cycle_overhead_s(learning, objectives)
-    pace = _pace(memory.pace, situation)
+    stretch = _stretch(memory.stretch, situation)
     policy = Predictive(
         model=learning.model,
         candidates=reachable_sizes(learning, situation.bounds),
-        tpot_target_s=None if objectives.tpot is None else pace.ratio * objectives.tpot.target_s,
+        tpot_target_s=None if objectives.tpot is None else stretch.ratio * objectives.tpot.target_s,
         horizon_s=_horizon_s(objectives.ttft),
         step_overhead_s=overhead_s / situation.engine.num_slots,
         cycle_overhead_s=overhead_s,
     )
-    reason = Reason.MODEL_READY if pace.ratio == 1.0 else Reason.TPOT_HAS_ROOM
-    return policy, reason, replace(memory, exploring_since_s=None, pace=pace)
+    reason = Reason.MODEL_READY if stretch.ratio == 1.0 else Reason.TPOT_HAS_ROOM
+    return policy, reason, replace(memory, exploring_since_s=None, stretch=stretch)
 
 
-def _pace(memory: PaceMemory, situation: Situation) -> PaceMemory:
+def _stretch(memory: StretchMemory, situation: Situation) -> StretchMemory:
     """Without both targets there is nothing to trade: a cycle lasts as long as the target says."""
     observation, objectives = situation.observation, situation.objectives
     ttft, tpot, standing = objectives.ttft, objectives.tpot, observation.standing
     if ttft is None or tpot is None or standing is None:
-        return PaceMemory()
+        return StretchMemory()
     waits_s = (observation.recent_ttft_s, standing.oldest_wait_s or None)
     known_s = [wait_s for wait_s in waits_s if wait_s is not None]
     tpot_s = observation.recent_tpot_s
-    view = PaceView(
+    view = StretchView(
         ttft_ratio=max(known_s) / ttft.target_s if known_s else None,
         tpot_ratio=None if tpot_s is None else tpot_s / tpot.target_s,
         kv_free_ratio=standing.kv_free_ratio,
     )
-    return Pace().decide(memory, view, observation.now_s)
+    return Stretch().decide(memory, view, observation.now_s)
 
 
 def reachable_sizes(learning: Learning, bounds: Bounds) -> tuple[int, ...]:
@@ -417,6 +417,9 @@ def _facts(situation: Situation, memory: DecideMemory) -> tuple[Fact, ...]:
         ("feedback_ratio", learning.model.feedback_ratio if learning.model else None),
         ("spread_ratio", learning.model.spread_ratio if learning.model else None),
         ("cycle_overhead_s", cycle_overhead_s(learning, situation.objectives)),
-        ("pace_ratio", memory.pace.ratio if memory.pace.changed_at_s is not None else None),
+        (
+            "stretch_ratio",
+            memory.stretch.ratio if memory.stretch.changed_at_s is not None else None,
+        ),
     ]
     return tuple(Fact(name, float(value)) for name, value in found if value is not None)

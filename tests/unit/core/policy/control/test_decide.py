@@ -144,7 +144,7 @@ def test_steps_may_last_longer_while_tpot_has_room_and_ttft_is_at_risk() -> None
     turn, _ = course.last(6.0)
     assert turn.reason is Reason.TPOT_HAS_ROOM
     assert predictive(turn).tpot_target_s == pytest.approx(2.0 * 0.2)
-    assert ("pace_ratio", 2.0) in {(fact.name, fact.value) for fact in turn.facts}
+    assert ("stretch_ratio", 2.0) in {(fact.name, fact.value) for fact in turn.facts}
     course.standing = lambda now_s: make_standing(
         now_s, num_waiting=3, oldest_wait_s=1.6, num_running=4, running_tpot_s=(0.2, 0.21, 0.22)
     )
@@ -169,7 +169,7 @@ def test_another_law_forgets_how_long_cycles_might_last() -> None:
     course.last(6.0)
     course.with_objectives(chunk_law=ChunkLaw.STATIC)
     turn, _ = course.turn()
-    assert "pace_ratio" not in {fact.name for fact in turn.facts}
+    assert "stretch_ratio" not in {fact.name for fact in turn.facts}
     course.with_objectives(chunk_law=ChunkLaw.PREDICTIVE)
     assert predictive(course.turn()[0]).tpot_target_s == pytest.approx(1.25 * 0.2)
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from pipelineserve.policy.reasons import Reason
 
-PACE_PERIOD_S = 1.0
+STRETCH_PERIOD_S = 1.0
 """Between two changes: a longer cycle shows in what is measured only after a while."""
 
 
 @dataclass(frozen=True, slots=True)
-class PaceView:
+class StretchView:
     """What was measured lately.
 
     Attributes:
@@ -29,7 +29,7 @@ class PaceView:
 
 
 @dataclass(frozen=True, slots=True)
-class PaceMemory:
+class StretchMemory:
     """What is kept between two decisions.
 
     Attributes:
@@ -44,7 +44,7 @@ class PaceMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Stretch:
     """One step up or down a second, between 1 and `most_ratio`; KV pressure goes down at once.
 
     Longer cycles keep more requests at once, whose KV may then run out: that is what bounds them.
@@ -67,18 +67,18 @@ class Pace:
     tpot_full_ratio: float = 0.95
     least_kv_free_ratio: float = 0.15
 
-    def decide(self, memory: PaceMemory, view: PaceView, now_s: float) -> PaceMemory:
+    def decide(self, memory: StretchMemory, view: StretchView, now_s: float) -> StretchMemory:
         """The ratio from now on; it is the memory of the next decision too."""
         if view.kv_free_ratio < self.least_kv_free_ratio:
-            return PaceMemory(1.0, Reason.KV_PRESSURE, now_s)
+            return StretchMemory(1.0, Reason.KV_PRESSURE, now_s)
         since_s = memory.changed_at_s
-        if since_s is not None and now_s - since_s < PACE_PERIOD_S:
+        if since_s is not None and now_s - since_s < STRETCH_PERIOD_S:
             return memory
         num_steps, reason = self._wanted(view)
         ratio = memory.ratio + num_steps * self.step_ratio
-        return PaceMemory(max(1.0, min(ratio, self.most_ratio)), reason, now_s)
+        return StretchMemory(max(1.0, min(ratio, self.most_ratio)), reason, now_s)
 
-    def _wanted(self, view: PaceView) -> tuple[int, Reason]:
+    def _wanted(self, view: StretchView) -> tuple[int, Reason]:
         """How many steps to go up."""
         if view.tpot_ratio is None or view.ttft_ratio is None:
             return 0, Reason.NO_MEASUREMENT
