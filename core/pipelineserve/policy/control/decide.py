@@ -1,5 +1,6 @@
 """What the controller would send now: one pure decision for all laws of the resource."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pipelineserve.policy.candidates import candidate_sizes
@@ -7,7 +8,7 @@ from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.control.answers import Answer
 from pipelineserve.policy.control.feasibility import Pipeline, Targets, Verdict, judge
 from pipelineserve.policy.control.guards import ModeGuard, ModeMemory
-from pipelineserve.policy.control.heard import Capability, EngineFacts
+from pipelineserve.policy.control.heard import Capability, EngineFacts, Standing
 from pipelineserve.policy.control.hold_modes import AutoHoldMode
 from pipelineserve.policy.control.learning import Learning
 from pipelineserve.policy.control.objectives import (
@@ -246,15 +247,29 @@ def _stretch(memory: StretchMemory, situation: Situation) -> StretchMemory:
     ttft, tpot, standing = objectives.ttft, objectives.tpot, observation.standing
     if ttft is None or tpot is None or standing is None:
         return StretchMemory()
-    waits_s = (observation.recent_ttft_s, standing.oldest_wait_s or None)
-    known_s = [wait_s for wait_s in waits_s if wait_s is not None]
-    tpot_s = observation.recent_tpot_s
+    ttfts_s = (observation.recent_ttft_s, _wait_s(standing))
+    tpots_s = (observation.ended_tpot_s, observation.decode_cycle_s or None)
     view = StretchView(
-        ttft_ratio=max(known_s) / ttft.target_s if known_s else None,
-        tpot_ratio=None if tpot_s is None else tpot_s / tpot.target_s,
+        ttft_ratio=_worst_ratio(ttfts_s, ttft),
+        tpot_ratio=_worst_ratio(tpots_s, tpot),
         kv_free_ratio=standing.kv_free_ratio,
     )
     return Stretch().decide(memory, view, observation.now_s)
+
+
+def _wait_s(standing: Standing) -> float | None:
+    """What the last of the queue faces at the present speed, at least the longest wait so far."""
+    if standing.num_waiting == 0:
+        return None
+    speed = standing.capacity_tokens_per_s
+    # 0 is what an engine says before its first micro-batch: it is not known yet.
+    left_s = standing.waiting_tokens / speed if speed > 0.0 else 0.0
+    return max(standing.oldest_wait_s, left_s)
+
+
+def _worst_ratio(latencies_s: Iterable[float | None], goal: LatencyGoal) -> float | None:
+    known_s = [latency_s for latency_s in latencies_s if latency_s is not None]
+    return max(known_s) / goal.target_s if known_s else None
 
 
 def reachable_sizes(learning: Learning, bounds: Bounds) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pipelineserve.policy.reasons import Reason
 
-STRETCH_PERIOD_S = 1.0
-"""Between two changes: a longer cycle shows in what is measured only after a while."""
+STRETCH_PERIOD_S = 0.5
+"""Between two changes: a burst of prompts must find long steps while it still matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,12 @@ class StretchView:
     """What was measured lately.
 
     Attributes:
-        ttft_ratio: the worse of TTFT and the longest wait ÷ target; None if nothing tells.
-        tpot_ratio: TPOT of those that decode ÷ target; None if nothing was measured.
+        ttft_ratio: the worse of TTFT and of the wait that those in the queue face ÷ target; None if
+            nothing tells.
+        tpot_ratio: TPOT of those that ended lately at the target's percentile, or the mean cycle
+            over dozens of micro-batches, whichever is worse, ÷ target; None if nothing was
+            measured. TPOT so far of those that have just started says little: what slows their
+            first tokens is gone before they end.
         kv_free_ratio: share of KV blocks that could be taken now.
     """
 
@@ -45,7 +49,7 @@ class StretchMemory:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One step up or down a second, between 1 and `most_ratio`; KV pressure goes down at once.
+    """One step up or down at a time, between 1 and `most_ratio`; KV pressure goes down at once.
 
     Longer cycles keep more requests at once, whose KV may then run out: that is what bounds them.
 
@@ -59,7 +63,7 @@ class Stretch:
         least_kv_free_ratio: below this share of free KV a cycle is never longer than the target.
     """
 
-    step_ratio: float = 0.25
+    step_ratio: float = 0.5
     most_ratio: float = 2.0
     ttft_risk_ratio: float = 0.5
     ttft_slack_ratio: float = 0.25
