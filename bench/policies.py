@@ -31,7 +31,7 @@ from pipelineserve.policy.step_time import (
     StepTimeModel,
     StepTimeTable,
 )
-from pipelineserve.policy.triage import Triage, TriageMemory, TriageView
+from pipelineserve.policy.triage import Triage, TriageView
 from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad, WaitingRequestView
 
 CALLS_PER_ROUND = 2000
@@ -129,15 +129,15 @@ def hold_view(num_slots: int, due: int, live: int) -> HoldView:
 def our_queue() -> Iterator[Case]:
     request = WaitingRequestView(10.0, 700)
     yield Case("Ageing", "per request", partial(Ageing().decide, request))
-    triage = Triage(ttft_target_s=2.0, passage_s=0.2)
+    triage = Triage(ttft_target_s=2.0)
     for num_waiting in (16, 256):
         waiting = tuple(
-            WaitingRequestView(10.0 - index / 100, 100 + 37 * index % 1500)
+            WaitingRequestView(8.0 + 2.0 * index / num_waiting, 100 + 37 * index % 1500)
             for index in range(num_waiting)
         )
-        view = TriageView(10.0, waiting, 0, 8000.0)
-        call = partial(triage.decide, TriageMemory(), view)
-        yield Case("Triage", f"{num_waiting} waiting", call, calls_per_round=200)
+        view = TriageView(10.0, waiting, 0, 8000.0, passage_s=0.2)
+        call = partial(triage.sort_out, view)
+        yield Case("Triage", f"{num_waiting} hopeful", call, calls_per_round=200)
 
 
 def our_fit() -> Iterator[Case]:

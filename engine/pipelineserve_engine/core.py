@@ -164,6 +164,8 @@ class EngineCore:
             costs = self._kv_costs.costs
             micro_batch = self.scheduler.next_micro_batch(slot_index, now_s, costs)
             if micro_batch is None:
+                if self.scheduler.assignment.is_slot_bound:
+                    continue
                 break  # what one slot finds nothing to do in, the next does not either
             self._note_sampled(micro_batch)
             self._kv_costs.on_sent(micro_batch)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pipelineserve.policy.admission import KnownLengths
 from pipelineserve.policy.assignment import DecodeAssignment
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.ordering import QueueOrder
@@ -274,6 +275,7 @@ class Pipeline:
         schedule: Schedule | None = None,
         preemption: PreemptionPolicy | None = None,
         costs: KvCosts = UNMEASURED,
+        admission: KnownLengths | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
         self.settings = scheduler.settings if scheduler else settings or make_settings()
@@ -284,6 +286,7 @@ class Pipeline:
             assignment,
             schedule,
             preemption=preemption,
+            admission=admission,
         )
         self.costs = costs
         self.now_s = 0.0

@@ -117,9 +117,13 @@ def check_views(pipeline: Pipeline) -> None:
     decoding = [r for r in scheduler._live.values() if r.state is RequestState.DECODING]
     held = [r for r in decoding if scheduler._decodes.is_held(r)]
     ready = [r for r in decoding if r in scheduler._decodes]
-    assert view.num_ready_decodes == len(ready)
     pool = scheduler._decodes
-    assert pool.ready == DecodeLoad(len(ready), sum(len(r.token_ids) for r in ready))
+    for index, of_slot in enumerate(pool._pools):
+        members = [r for r in ready if r.pool_index == index]
+        assert set(of_slot.requests.values()) == set(members)
+        assert of_slot.context_tokens == sum(len(r.token_ids) for r in members)
+        assert scheduler.view(index, pipeline.now_s).num_ready_decodes == len(members)
+    assert sum(len(of_slot.requests) for of_slot in pool._pools) == len(ready)
     assert pool.held == DecodeLoad(len(held), sum(len(r.token_ids) for r in held))
     not_held = [r for r in decoding if r not in held]
     assert pool.live == DecodeLoad(len(not_held), sum(len(r.token_ids) for r in not_held))

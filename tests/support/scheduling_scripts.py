@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
+from pipelineserve.policy.admission import Counted, KnownLengths
+from pipelineserve.policy.assignment import DecodeAssignment, OnePool, SlotBound
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.ordering import Ageing
 from pipelineserve.policy.predictive import Predictive
@@ -16,6 +18,7 @@ from pipelineserve.policy.preemption import (
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
+from pipelineserve.policy.triage import Triage
 from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
@@ -26,6 +29,8 @@ STEMS = ((0,) * 70, (0, 1) * 35, (0, 1, 2, 3, 3, 2, 1) * 10)
 
 PREEMPTIONS: tuple[PreemptionPolicy, ...] = (ByCost(), AlwaysRecompute(), AlwaysSwap())
 # Blocks of more than two tokens are cheaper to copy out and in than to compute again.
+ASSIGNMENTS: tuple[DecodeAssignment, ...] = (OnePool(), OnePool(0.5), SlotBound())
+ADMISSIONS = (*[None] * 4, KnownLengths(), KnownLengths(Counted.SLOT))
 COSTS = KvCosts(recompute_s_per_token=1.0, copy_s_per_block=1.0)
 
 
@@ -36,6 +41,8 @@ POLICIES = (
     SchedulingPolicy(Static(5)),
     SchedulingPolicy(Static(64), Ageing(0.5)),
     SchedulingPolicy(Predictive(_MODEL, (1, 4, 16, 64), 1.0), Ageing(0.1)),
+    SchedulingPolicy(Static(30), Triage(3.0)),
+    SchedulingPolicy(Predictive(_MODEL, (4, 16, 64), 1.0), Triage(20.0, 0.3)),
     SchedulingPolicy(
         Static(40),
         holding=Rebalance(
@@ -62,6 +69,8 @@ def run_dense_script(random: Random, check: Callable[[Pipeline], None]) -> Pipel
         chunk_tokens=random.randint(1, 64),
         preemption=random.choice(PREEMPTIONS),
         costs=COSTS,
+        assignment=random.choice(ASSIGNMENTS),
+        admission=random.choice(ADMISSIONS),
     )
     pipeline.scheduler.adopt(random.choice(POLICIES))
     for index in range(150):

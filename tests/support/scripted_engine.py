@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from pipelineserve.metrics import Metric
+from pipelineserve.policy.assignment import DecodeAssignment
 from pipelineserve.policy.chunking import Static
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
@@ -49,6 +50,7 @@ def a_scripted_engine(
     num_blocks: int = 32,
     max_waiting_requests: int = 64,
     max_running_requests: int = 64,
+    assignment: DecodeAssignment | None = None,
     draw_seed: Callable[[], int] = lambda: 7,
 ) -> ScriptedEngine:
     """Build one; blocks hold 4 tokens, the context 64."""
@@ -65,7 +67,8 @@ def a_scripted_engine(
     registry = CollectorRegistry()
     telemetry = Telemetry(registry)
     observer = Observer(telemetry, num_stages=1)
-    core = WatchedCore(Scheduler(settings, Static(chunk_tokens)), executor, observer, draw_seed)
+    scheduler = Scheduler(settings, Static(chunk_tokens), assignment=assignment)
+    core = WatchedCore(scheduler, executor, observer, draw_seed)
     core.cancelled = []
     return ScriptedEngine(core, executor, observer, telemetry, registry)
 

@@ -7,6 +7,7 @@ from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.rebalancing import Rebalance
+from pipelineserve.policy.triage import Triage
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,5 +21,5 @@ class SchedulingPolicy:
     """
 
     chunking: Static | Predictive
-    order: Arrival | Ageing = field(default_factory=Arrival)
+    order: Arrival | Ageing | Triage = field(default_factory=Arrival)
     holding: Rebalance | HoldNothing = field(default_factory=HoldNothing)

@@ -6,14 +6,19 @@ last micro-batch, latencies per micro-batch. That is kept here, beside the sched
 
 from typing import Generic, Protocol, TypeVar
 
+from pipelineserve.policy.admission import KnownLengths
+from pipelineserve.policy.assignment import SlotBound
 from pipelineserve.policy.chunking import ChunkDecision
+from pipelineserve.policy.fastpp.bounds import kv_free_ratio
+from pipelineserve.policy.fastpp.delay import FastppDelay, FastppDelayView
 from pipelineserve.policy.fastpp.latency_model import FastppStep
 from pipelineserve.policy.fastpp.signals import Signals
 from pipelineserve.policy.fastpp.views import FastppView
 from pipelineserve.policy.preemption import UNMEASURED, KvCosts
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.schedule import Schedule
-from pipelineserve.policy.views import LoadView
+from pipelineserve.policy.views import LoadView, SchedulerView
+from pipelineserve.scheduler.fastpp_holds import FastppHolds
 from pipelineserve.scheduler.fastpp_records import FastppRecords
 from pipelineserve.scheduler.messages import Emission, MicroBatch, StepResult
 from pipelineserve.scheduler.scheduler import Scheduler
@@ -63,12 +68,14 @@ class FastppLaw(Protocol[MemoryT]):
 
 
 class FastppScheduler(Scheduler, Generic[MemoryT]):
-    """Serves as any scheduler does, in order of arrival; the law sets every chunk.
+    """Serves in order of arrival; the law sets every chunk, and decodes are bound to their slot.
 
     Args:
         settings: sizes.
         law: one of FastPP's, with its targets.
         schedule: the order of micro-batches.
+        delay: delay scheduling beside the law; None: nothing is held.
+        admission: looks ahead by known output lengths, as the published runs do.
     """
 
     def __init__(
@@ -76,11 +83,20 @@ class FastppScheduler(Scheduler, Generic[MemoryT]):
         settings: SchedulerSettings,
         law: FastppLaw[MemoryT],
         schedule: Schedule | None = None,
+        *,
+        delay: FastppDelay | None = None,
+        admission: KnownLengths | None = None,
     ) -> None:
-        super().__init__(settings, self, schedule=schedule)
+        super().__init__(
+            settings, self, assignment=SlotBound(), schedule=schedule, admission=admission
+        )
+        if delay is not None:
+            self._holds = FastppHolds(self._decodes, delay, self._delay_view)
         self._law = law
         self._memory = law.start()
         self._records = FastppRecords(settings.num_slots, law.ttft_target_s)
+        # Published with each decision: prompt tokens in the queue, and the share of KV free.
+        self._published = (0, 1.0)
 
     @property
     def memory(self) -> MemoryT:
@@ -97,6 +113,10 @@ class FastppScheduler(Scheduler, Generic[MemoryT]):
             self.settings.num_blocks * self.kv.block_tokens,
         )
         seen = self._records.view(view, self._waiting, self._prefilling.values(), kv_tokens)
+        self._published = (
+            view.waiting_tokens,
+            kv_free_ratio(seen, [slot.num_running for slot in seen.slots]),
+        )
         decision, self._memory = self._law.decide(self._memory, seen)
         if self._memory.signals.seen == seen.totals:
             self._records.note_drained()
@@ -124,3 +144,21 @@ class FastppScheduler(Scheduler, Generic[MemoryT]):
         """See `Scheduler.recall_all`."""
         self._records.forget_in_flight()
         return super().recall_all()
+
+    def _delay_view(self, view: SchedulerView) -> FastppDelayView:
+        """What delay scheduling sees before a slot is filled.
+
+        The chunk of the same micro-batch is decided after it, so that what a decision publishes
+        reaches it one micro-batch later than in the released code, which lets it be up to two
+        cycles old anyway.
+        """
+        waiting_tokens, kv_free = self._published
+        return FastppDelayView(
+            slot_index=view.slot_index,
+            slots=self._records.slots(self._prefilling.values()),
+            num_ready=view.num_ready_decodes,
+            num_held=self.num_held,
+            tpot_signal_s=self._memory.signals.tpot_s,
+            waiting_tokens=waiting_tokens,
+            kv_free_ratio=kv_free,
+        )

@@ -91,14 +91,14 @@ class FastppRecords:
             kv_tokens: tokens for which there is KV, and for which there could be.
         """
         queue = sorted(waiting, key=lambda request: (request.arrival_s, request.submit_index))
-        cut = [request for request in started if request.request_id in self._slot_of_cut]
+        cut = self._cut(started)
         latest_stale_s = load.now_s - self._stale_wait_s
         stale = [request for request in (*queue, *cut) if request.arrival_s <= latest_stale_s]
         return FastppView(
             slot_index=load.slot_index,
             step_index=self.num_steps,
             max_chunk_tokens=load.max_chunk_tokens,
-            slots=self._slots_with(cut),
+            slots=self.slots(cut),
             waiting_prompts=_head(queue, load.max_chunk_tokens * load.num_slots),
             kv_free_tokens=kv_tokens[0],
             kv_pool_tokens=kv_tokens[1],
@@ -117,13 +117,17 @@ class FastppRecords:
         self._ttfts_s.clear()
         self._tpots_s.clear()
 
-    def _slots_with(self, cut: Iterable[Request]) -> tuple[SlotView, ...]:
+    def slots(self, started: Iterable[Request]) -> tuple[SlotView, ...]:
+        """Every slot's last micro-batch, with the started prompt that it has cut."""
         slots = list(self._slots)
-        for request in cut:
+        for request in self._cut(started):
             index = self._slot_of_cut[request.request_id]
             chunked = ChunkedPrompt(request.num_issued, request.num_remaining)
             slots[index] = replace(slots[index], chunked=chunked)
         return tuple(slots)
+
+    def _cut(self, started: Iterable[Request]) -> list[Request]:
+        return [request for request in started if request.request_id in self._slot_of_cut]
 
     def _add_ttft(self, ttft_s: float) -> None:
         self._ttfts_s.append(ttft_s)

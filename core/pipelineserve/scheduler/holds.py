@@ -1,10 +1,40 @@
 """Carries out delay scheduling: counts who may be held, asks the policy, moves requests."""
 
+from typing import Protocol
+
 from pipelineserve.policy.holding import HoldEnd, HoldNothing, HoldPlan, HoldView
 from pipelineserve.policy.rebalancing import HoldMemory, Rebalance
-from pipelineserve.policy.views import DecodeLoad
+from pipelineserve.policy.views import DecodeLoad, SchedulerView
 from pipelineserve.scheduler.decodes import DecodePool
 from pipelineserve.scheduler.requests import Request
+
+
+class Holder(Protocol):
+    """Whoever holds decodes back for a scheduler."""
+
+    def adopt(self, policy: Rebalance | HoldNothing) -> None:
+        """A controller asks for another policy."""
+        ...
+
+    def apply(
+        self, due: DecodeLoad, view: SchedulerView, *, prefill_tokens: int, cycle_s: float
+    ) -> DecodeLoad:
+        """Hold and release before one micro-batch takes its decodes.
+
+        Args:
+            due: decodes that it would take now, the first of the ready ones.
+            view: the slot to be filled, and how things stand.
+            prefill_tokens: prompt tokens that could go with it, were there no budget.
+            cycle_s: time between two micro-batches of this slot, lately.
+
+        Returns:
+            The decodes that it takes instead, still the first of the ready ones.
+        """
+        ...
+
+    def release_all(self) -> None:
+        """Make everybody who is held ready."""
+        ...
 
 
 class HoldKeeper:
@@ -29,22 +59,10 @@ class HoldKeeper:
         self.policy = policy
 
     def apply(
-        self, due: DecodeLoad, *, num_slots: int, prefill_tokens: int, kv_free_ratio: float,
-        cycle_s: float, now_s: float,
-    ) -> DecodeLoad:  # fmt: skip
-        """Hold and release before one micro-batch takes its decodes.
-
-        Args:
-            due: decodes that it would take now, the first of the ready ones.
-            num_slots: micro-batches that can be in flight at once.
-            prefill_tokens: prompt tokens that could go with it, were there no budget.
-            kv_free_ratio: share of KV blocks that could be taken now.
-            cycle_s: time between two micro-batches of this slot, lately.
-            now_s: the caller's time.
-
-        Returns:
-            The decodes that it takes instead, still the first of the ready ones.
-        """
+        self, due: DecodeLoad, view: SchedulerView, *, prefill_tokens: int, cycle_s: float
+    ) -> DecodeLoad:
+        """See `Holder.apply`."""
+        now_s = view.now_s
         self._pool.now_s = now_s
         is_idle = isinstance(self.policy, HoldNothing) and self._pool.held.num == 0
         if is_idle:
@@ -61,17 +79,17 @@ class HoldKeeper:
             (others if may_stay else overdue).append(request)
         plan = self._decide(
             HoldView(
-                num_slots=num_slots,
+                num_slots=view.num_slots,
                 due=due,
                 live=self._pool.live,
                 held=self._pool.held,
                 num_holdable=len(holdable),
                 num_overdue=len(overdue),
                 prefill_tokens=prefill_tokens,
-                kv_free_ratio=kv_free_ratio,
+                kv_free_ratio=view.kv_free_ratio,
             )
         )
-        return self._carry_out(plan, due, holdable, [*overdue, *others])
+        return carry_out(self._pool, plan, due, holdable, [*overdue, *others])
 
     def release_all(self) -> None:
         """Make everybody who is held ready."""
@@ -84,23 +102,6 @@ class HoldKeeper:
             case Rebalance():
                 plan, self._memory = self.policy.decide(self._memory, view)
                 return plan
-
-    def _carry_out(
-        self, plan: HoldPlan, due: DecodeLoad, holdable: list[Request], held_so_far: list[Request]
-    ) -> DecodeLoad:
-        """Move requests; of those held so far the first in the list are released first."""
-        released = held_so_far[: plan.num_release]
-        is_newest = plan.end is HoldEnd.NEWEST
-        by_arrival = sorted(
-            holdable, key=lambda r: (r.arrival_s, r.submit_index), reverse=is_newest
-        )
-        held = by_arrival[: plan.num_hold]
-        for request in held:
-            self._pool.hold(request)
-        self._pool.release(released)
-        change = _context_of(released) - _context_of(held)
-        num = due.num + len(released) - len(held)
-        return DecodeLoad(num, max(0, due.context_tokens + change))
 
     def _may_be_held(self, request: Request, cycle_s: float, now_s: float) -> bool:
         """Whether there is room for one more cycle, and it had a token since it was released."""
@@ -117,6 +118,30 @@ class HoldKeeper:
             gap_s + cycle_s <= self.policy.max_gap_s
             and held_s + cycle_s <= self.policy.hold_budget_s
         )
+
+
+def carry_out(
+    pool: DecodePool,
+    plan: HoldPlan,
+    due: DecodeLoad,
+    holdable: list[Request],
+    held_so_far: list[Request],
+) -> DecodeLoad:
+    """Move requests of a pool as planned; of those held so far the first are released first.
+
+    Returns:
+        The decodes that are due afterwards.
+    """
+    released = held_so_far[: plan.num_release]
+    is_newest = plan.end is HoldEnd.NEWEST
+    by_arrival = sorted(holdable, key=lambda r: (r.arrival_s, r.submit_index), reverse=is_newest)
+    held = by_arrival[: plan.num_hold]
+    for request in held:
+        pool.hold(request)
+    pool.release(released)
+    change = _context_of(released) - _context_of(held)
+    num = due.num + len(released) - len(held)
+    return DecodeLoad(num, max(0, due.context_tokens + change))
 
 
 def _context_of(requests: list[Request]) -> int:

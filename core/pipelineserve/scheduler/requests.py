@@ -87,6 +87,8 @@ class Request:
         host_block_ids: host blocks with its KV, in order of position; only while it waits.
         block_digests: digest of each full block of `token_ids`, computed as they are needed.
         num_published: leading blocks that were offered to the prefix cache.
+        pool_index: which ready decodes it is among, once it decodes: its slot's, if it is bound to
+            one.
         held_s: time in which it was held, the present hold not counted.
         held_since_s: when the present hold began; None while it is not held.
         num_tokens_at_release: its tokens when it was last released; 0 if never.
@@ -105,6 +107,7 @@ class Request:
     host_block_ids: list[int] = field(default_factory=list)
     block_digests: list[bytes] = field(default_factory=list)
     num_published: int = 0
+    pool_index: int = 0
     num_cached: int = 0
     num_requeues: int = 0
     first_issue_s: float | None = None
@@ -139,6 +142,11 @@ class Request:
     def seniority(self) -> tuple[int, float, int]:
         """Sorts the request that must yield last to the front: priority, then arrival."""
         return (-self.new.priority, self.arrival_s, self.submit_index)
+
+    @property
+    def num_output_left(self) -> int:
+        """Tokens that it will still get if nothing ends it early."""
+        return self.max_output_tokens - self.num_output_tokens
 
     def held_for_s(self, now_s: float) -> float:
         """Time in which it was held so far."""

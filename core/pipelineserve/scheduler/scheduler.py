@@ -8,27 +8,31 @@ Invariants (tests/unit/core/scheduler holds them against random scripts):
 1. Every request that arrived is waiting, running or counted once under how it ended.
 2. A micro-batch never has more tokens than its chunk, nor a request twice.
 3. A KV block is released only when no micro-batch in flight touches it.
-4. While a request is live, a slot is in flight or composing a slot gives a micro-batch.
+4. While a request is live, a slot is in flight or composing some slot gives a micro-batch: any
+   slot where decodes are not bound to theirs.
 5. A host block is free or owned by one waiting request; no request owns blocks on both sides.
 """
 
 from collections.abc import Iterable
 
-from pipelineserve.policy.assignment import DecodeAssignment, OnePool
+from pipelineserve.policy.admission import KnownLengths
+from pipelineserve.policy.assignment import AssignmentDecision, DecodeAssignment, OnePool
 from pipelineserve.policy.chunking import ChunkDecision, ChunkPolicy, Static
 from pipelineserve.policy.ordering import Arrival, QueueOrder
 from pipelineserve.policy.predictive import DEFAULT_ARRIVAL_WINDOW_S, Predictive
 from pipelineserve.policy.preemption import UNMEASURED, ByCost, KvCosts, PreemptionPolicy
 from pipelineserve.policy.schedule import Continuous, Schedule, SlotsView
 from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad, SchedulerView
+from pipelineserve.policy.views import LoadView, SchedulerView
 from pipelineserve.scheduler.admission import rejection_of
 from pipelineserve.scheduler.arrivals import ArrivalWindow
 from pipelineserve.scheduler.decodes import DecodePool
 from pipelineserve.scheduler.drafts import Draft
 from pipelineserve.scheduler.fairness import FairnessLedger
-from pipelineserve.scheduler.holds import HoldKeeper
+from pipelineserve.scheduler.flights import Flight, flight_of
+from pipelineserve.scheduler.holds import Holder, HoldKeeper
 from pipelineserve.scheduler.kv import KvLedger
+from pipelineserve.scheduler.load_views import load_of, load_view, share_of
 from pipelineserve.scheduler.messages import (
     Accepted,
     Census,
@@ -47,6 +51,7 @@ from pipelineserve.scheduler.requests import (
     RequestState,
 )
 from pipelineserve.scheduler.settings import SchedulerSettings
+from pipelineserve.scheduler.starting import LengthWatch, free_blocks_beside
 from pipelineserve.scheduler.tally import Tally
 from pipelineserve.scheduler.waiting import WaitingQueue
 
@@ -63,6 +68,7 @@ class Scheduler:
         schedule: Schedule | None = None,
         *,
         preemption: PreemptionPolicy | None = None,
+        admission: KnownLengths | None = None,
     ) -> None:
         self.settings = settings
         self.chunk_policy = chunk_policy
@@ -71,15 +77,17 @@ class Scheduler:
         self.tally = Tally()
         self.kv = self._empty_kv()
         self._preemptor = Preemptor(preemption or ByCost())
+        # None: whoever's prompt fits beside what decodes take next may start.
+        self._lengths = None if admission is None else LengthWatch(admission)
         self._fairness = FairnessLedger()
         self._waiting = WaitingQueue(order or Arrival(), self._fairness)
         self._arrivals = ArrivalWindow(DEFAULT_ARRIVAL_WINDOW_S)
         self._live: dict[str, Request] = {}
         # Started requests with prompt tokens still to issue, in the order in which they started.
         self._prefilling: dict[str, Request] = {}
-        self._decodes = DecodePool()
-        self._holds = HoldKeeper(self._decodes)
-        self._in_flight: dict[int, tuple[MicroBatch, tuple[Request, ...]]] = {}
+        self._decodes = DecodePool(settings.num_slots if self.assignment.is_slot_bound else 1)
+        self._holds: Holder = HoldKeeper(self._decodes)
+        self._in_flight: dict[int, Flight] = {}
         # When each slot was last filled.
         self._filled_at_s: dict[int, float] = {}
         self._next_sequence = 0
@@ -136,8 +144,7 @@ class Scheduler:
         records = [
             self._end(request, FinishReason.ERROR, now_s) for request in list(self._live.values())
         ]
-        self._in_flight.clear()
-        self.kv = self._empty_kv()
+        self._lose_flights()
         return records
 
     def recall_all(self) -> int:
@@ -158,8 +165,7 @@ class Scheduler:
             request.num_in_flight = 0
             request.num_issued = 0
             self._requeue(request)
-        self._in_flight.clear()
-        self.kv = self._empty_kv()
+        self._lose_flights()
         self.tally.recalls += len(recalled)
         return len(recalled)
 
@@ -199,26 +205,15 @@ class Scheduler:
         if not self._may_fill():
             return None
         self._preemptor.costs = costs
-        view = self._load_view(slot_index, now_s)
+        self._decodes.fill(slot_index)
+        base = self.view(slot_index, now_s)
+        assigned = self.assignment.decide(base)
+        view = self._load_view(base, assigned.max_decodes)
         chunk = self.chunk_policy.decide(view)
-        max_decodes = min(view.assigned.num, chunk.chunk_tokens)
-        draft = self._compose(max_decodes, chunk, now_s)
-        if not draft.pieces and not self._in_flight and self._decodes.held.num:
-            # Nobody else is left to make room for.
-            self._holds.release_all()
-            max_decodes = chunk.chunk_tokens
-            draft = self._compose(max_decodes, chunk, now_s)
-        # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
-        # in the count of blocks must not spin the caller's only thread for ever.
-        for _ in range(len(self._live)):
-            if draft.pieces or not self._is_stuck():
-                break
-            self._preempt(most_junior(self._running()))
-            draft = self._compose(max_decodes, chunk, now_s)
+        draft = self._first_draft(view, chunk, assigned, now_s)
         if not draft.pieces:
             return None
-        self._filled_at_s[slot_index] = now_s
-        return self._launch(slot_index, draft, chunk)
+        return self._launch(slot_index, draft, chunk, now_s)
 
     def complete(self, slot_index: int, result: StepResult, now_s: float) -> list[Emission]:
         """Take back the tokens of the micro-batch in flight in this slot.
@@ -229,8 +224,9 @@ class Scheduler:
             ValueError: the result is not of the slot's micro-batch, which must be the oldest one in
                 flight, or has the wrong length.
         """
-        micro_batch, requests = self._in_flight_of(slot_index, result)
+        micro_batch, requests = flight_of(self._in_flight, slot_index, result)
         del self._in_flight[slot_index]
+        self._waiting.note_return(now_s - self._filled_at_s[slot_index])
         return self._settle(Receipt(micro_batch, requests, result.token_ids, now_s))
 
     # What can be asked
@@ -246,7 +242,7 @@ class Scheduler:
             waiting_tokens=self._waiting.num_tokens,
             num_prefilling=len(self._prefilling),
             num_decoding=self._decodes.num,
-            num_ready_decodes=self._decodes.ready.num,
+            num_ready_decodes=self._decodes.num_ready_for(slot_index),
             kv_free_ratio=self.kv.pool.num_free / self.settings.num_blocks,
         )
 
@@ -257,7 +253,7 @@ class Scheduler:
     @property
     def prefill_tokens(self) -> int:
         """Prompt tokens that could go with the next micro-batch, were there no budget."""
-        return self._waiting.num_tokens + _load_of(self._prefilling.values()).tokens
+        return self._waiting.num_tokens + load_of(self._prefilling.values()).tokens
 
     @property
     def num_held(self) -> int:
@@ -310,52 +306,59 @@ class Scheduler:
 
     # Composition
 
-    def _load_view(self, slot_index: int, now_s: float) -> LoadView:
+    def _load_view(self, base: SchedulerView, max_decodes: int) -> LoadView:
         """What the chunk policy sees, after decodes were held and released for this micro-batch."""
-        base = self.view(slot_index, now_s)
-        started = _load_of(self._prefilling.values())
-        due = self._due(self.assignment.decide(base).max_decodes)
+        started = load_of(self._prefilling.values())
         assigned = self._holds.apply(
-            due,
-            num_slots=base.num_slots,
+            share_of(self._decodes.ready, max_decodes),
+            base,
             prefill_tokens=started.tokens + base.waiting_tokens,
-            kv_free_ratio=base.kv_free_ratio,
-            cycle_s=now_s - self._filled_at_s.get(slot_index, now_s),
-            now_s=now_s,
+            cycle_s=base.now_s - self._filled_at_s.get(base.slot_index, base.now_s),
         )
-        arrived_tokens, window_s = self._arrivals.at(now_s)
-        return LoadView(
-            now_s=now_s,
-            slot_index=slot_index,
-            num_slots=base.num_slots,
-            max_chunk_tokens=base.max_chunk_tokens,
-            num_waiting=base.num_waiting,
-            waiting_tokens=base.waiting_tokens,
-            num_prefilling=base.num_prefilling,
-            num_decoding=base.num_decoding,
-            num_ready_decodes=self._decodes.ready.num,
-            kv_free_ratio=base.kv_free_ratio,
+        return load_view(
+            base,
+            num_ready=self._decodes.ready.num,
             assigned=assigned,
             started=started,
-            waiting=PromptLoad(
-                num=base.num_waiting,
-                tokens=base.waiting_tokens,
-                squared_tokens=self._waiting.squared_tokens,
-                past_product=0,
-            ),
-            arrived_tokens=arrived_tokens,
-            arrival_window_s=window_s,
+            waiting_squared_tokens=self._waiting.squared_tokens,
+            arrived=self._arrivals.at(base.now_s),
         )
 
-    def _due(self, max_decodes: int) -> DecodeLoad:
-        """So many of the ready decodes; whose contexts they have is known on average."""
-        ready = self._decodes.ready
-        num = min(max_decodes, ready.num)
-        context_tokens = round(ready.context_tokens * num / ready.num) if ready.num else 0
-        return DecodeLoad(num, context_tokens)
+    def _first_draft(
+        self, view: LoadView, chunk: ChunkDecision, assigned: AssignmentDecision, now_s: float
+    ) -> Draft:
+        """Compose; where nothing can go on, release who is held, then preempt one by one."""
+        self._put_first(view, assigned)
+        max_decodes = min(view.assigned.num, chunk.chunk_tokens)
+        draft = self._compose(view.slot_index, max_decodes, chunk, now_s)
+        if draft.pieces or self._in_flight or self._decodes.has_ready_elsewhere:
+            return draft
+        if self._decodes.held.num:
+            # Nobody else is left to make room for.
+            self._holds.release_all()
+            max_decodes = chunk.chunk_tokens
+            draft = self._compose(view.slot_index, max_decodes, chunk, now_s)
+        # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
+        # in the count of blocks must not spin the caller's only thread for ever.
+        for _ in range(len(self._live)):
+            if draft.pieces or not self._has_running():
+                break
+            self._preempt(most_junior(self._running()))
+            draft = self._compose(view.slot_index, max_decodes, chunk, now_s)
+        return draft
 
-    def _compose(self, max_decodes: int, chunk: ChunkDecision, now_s: float) -> Draft:
+    def _put_first(self, view: LoadView, assigned: AssignmentDecision) -> None:
+        """Bring decodes and prompts into the order in which they are to go."""
+        if assigned.tpot_target_s is not None and view.num_ready_decodes > view.assigned.num:
+            self._decodes.put_least_slack_first(assigned.tpot_target_s)
+        self._waiting.sort_out(view, self.chunk_policy)
+
+    def _compose(
+        self, slot_index: int, max_decodes: int, chunk: ChunkDecision, now_s: float
+    ) -> Draft:
         """Decodes first, then started prompts in their order, then waiting ones."""
+        if self._lengths is not None:
+            self._lengths.begin(slot_index, self._running, self._in_flight)
         draft = self._issue_decodes(max_decodes)
         budget = chunk.chunk_tokens - len(draft.pieces)
         for request in list(self._prefilling.values()):
@@ -412,15 +415,17 @@ class Scheduler:
         num_running = len(self._live) - len(self._waiting)
         if num_running >= self.settings.max_running_requests:
             return False
-        promised = sum(
-            self.kv.num_missing(started, len(started.token_ids))
-            for started in self._prefilling.values()
-        )
-        free = self.kv.pool.num_free - promised - num_running
-        return self.kv.num_wanted_to_start(request) <= free
+        wanted = self.kv.num_wanted_to_start(request)
+        free = free_blocks_beside(self.kv, self._prefilling.values()) - wanted
+        if self._lengths is None or num_running == 0:
+            return free >= num_running
+        free_tokens = free * self.settings.block_tokens
+        return free >= 0 and self._lengths.may_start(request, free_tokens)
 
     def _start(self, request: Request, now_s: float) -> None:
-        self._waiting.remove(request)
+        if self._lengths is not None:
+            self._lengths.note_start(request)
+        self._waiting.start(request)
         request.num_issued = self.kv.start(request)
         request.state = RequestState.PREFILLING
         if request.first_issue_s is None:
@@ -430,7 +435,9 @@ class Scheduler:
             self._fairness.charge(request.new.client_id, prompt_tokens=request.num_remaining)
         self._prefilling[request.request_id] = request
 
-    def _launch(self, slot_index: int, draft: Draft, chunk: ChunkDecision) -> MicroBatch:
+    def _launch(
+        self, slot_index: int, draft: Draft, chunk: ChunkDecision, now_s: float
+    ) -> MicroBatch:
         micro_batch = MicroBatch(
             sequence=self._next_sequence,
             slot_index=slot_index,
@@ -438,11 +445,13 @@ class Scheduler:
             chunk=chunk,
             copies=self.kv.take_copies(),
         )
+        self._filled_at_s[slot_index] = now_s
         self._next_sequence += 1
         self._num_sent += 1
         self._in_flight[slot_index] = (micro_batch, tuple(draft.requests))
         # Only now: a piece must not find blocks that are filled by the same micro-batch.
         self.kv.publish(draft.requests)
+        self._waiting.note_launch(micro_batch, now_s, leaves_started=bool(self._prefilling))
         return micro_batch
 
     def _empty_kv(self) -> KvLedger:
@@ -453,6 +462,12 @@ class Scheduler:
             sizes.num_host_blocks,
             shares_prefixes=sizes.shares_prefixes,
         )
+
+    def _lose_flights(self) -> None:
+        """What is in flight never comes back, and all KV is gone."""
+        self._in_flight.clear()
+        self.kv = self._empty_kv()
+        self._waiting.forget_in_flight()
 
     def _may_fill(self) -> bool:
         if not self._in_flight:
@@ -469,9 +484,8 @@ class Scheduler:
     def _running(self) -> Iterable[Request]:
         return (r for r in self._live.values() if r.state is not RequestState.WAITING)
 
-    def _is_stuck(self) -> bool:
-        """Whether running requests hold all blocks and none can go on, with nothing to wait for."""
-        return not self._in_flight and len(self._live) > len(self._waiting)
+    def _has_running(self) -> bool:
+        return len(self._live) > len(self._waiting)
 
     def _preempt(self, request: Request) -> None:
         """Send a request that is not in flight back to the queue, with its KV kept or not."""
@@ -531,31 +545,3 @@ class Scheduler:
         """Give blocks back once no micro-batch in flight touches them; else `complete` does it."""
         if request.num_in_flight == 0:
             self.kv.release(request)
-
-    def _in_flight_of(
-        self, slot_index: int, result: StepResult
-    ) -> tuple[MicroBatch, tuple[Request, ...]]:
-        entry = self._in_flight.get(slot_index)
-        if entry is None or entry[0].sequence != result.sequence:
-            raise ValueError(f"slot {slot_index} does not hold micro-batch {result.sequence}")
-        oldest = min(micro_batch.sequence for micro_batch, _ in self._in_flight.values())
-        if result.sequence != oldest:
-            raise ValueError(f"micro-batch {result.sequence} came back before {oldest}")
-        num_expected = entry[0].num_samples
-        if len(result.token_ids) != num_expected:
-            raise ValueError(
-                f"micro-batch {result.sequence}: expected {num_expected} tokens, "
-                f"got {len(result.token_ids)}"
-            )
-        return entry
-
-
-def _load_of(started: Iterable[Request]) -> PromptLoad:
-    """Sums over started prompts; there are rarely more than two."""
-    left = [(request.num_remaining, request.num_issued) for request in started]
-    return PromptLoad(
-        num=len(left),
-        tokens=sum(tokens for tokens, _ in left),
-        squared_tokens=sum(tokens * tokens for tokens, _ in left),
-        past_product=sum(past * tokens for tokens, past in left),
-    )

@@ -26,9 +26,14 @@ def kv_fallback_tokens(fallback: KvFallback, num_running: Sequence[int], unit_to
             return above(max(num_running), unit_tokens)
 
 
+def kv_free_ratio(view: FastppView, num_running: Sequence[int]) -> float:
+    """Share of KV that is free after one more token for everybody."""
+    return (view.kv_free_tokens - sum(num_running)) / view.kv_pool_tokens
+
+
 def is_short_of_kv(view: FastppView, num_running: Sequence[int], least_free_ratio: float) -> bool:
     """Whether the KV that is free after one more token for everybody is below the watermark."""
-    return (view.kv_free_tokens - sum(num_running)) / view.kv_pool_tokens < least_free_ratio
+    return kv_free_ratio(view, num_running) < least_free_ratio
 
 
 def guarded(

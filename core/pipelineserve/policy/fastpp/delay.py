@@ -73,7 +73,8 @@ class FastppDelay:
             target = threshold // num_slots
             return self._plan(view, target, target, Reason.ABOVE_BOUNDARY)
         mean = total // num_slots
-        most = mean if self.is_aligning else threshold // num_slots + self.unit_requests
+        # With fewer requests than slots a slot still keeps the one that it has.
+        most = max(1, mean) if self.is_aligning else threshold // num_slots + self.unit_requests
         if self._has_headroom(view):
             most = view.num_ready
         return self._plan(view, mean, most, Reason.SLOTS_UNEVEN)

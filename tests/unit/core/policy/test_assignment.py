@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve.policy.assignment import AssignmentDecision, OnePool
+from pipelineserve.policy.assignment import AssignmentDecision, OnePool, SlotBound
 from pipelineserve.policy.reasons import Reason
 from scheduling import make_view
 
@@ -30,3 +30,14 @@ def test_one_pool_empties_the_pool_over_all_slots(num_slots: int, num_decoding: 
         num_ready -= shares[-1]
     assert num_ready == 0
     assert max(shares) == -(-num_decoding // num_slots)
+
+
+def test_the_target_for_slack_is_passed_on() -> None:
+    view = make_view(num_decoding=4, num_ready_decodes=4)
+    assert OnePool(0.2).decide(view).tpot_target_s == 0.2
+    assert OnePool().decide(view).tpot_target_s is None
+
+
+def test_bound_to_their_slot_all_ready_ones_go() -> None:
+    view = make_view(num_slots=4, num_decoding=40, num_ready_decodes=30)
+    assert SlotBound().decide(view) == AssignmentDecision(30, Reason.BOUND_TO_SLOT)

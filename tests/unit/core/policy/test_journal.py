@@ -13,6 +13,8 @@ import pytest
 from pydantic import TypeAdapter
 
 import pipelineserve.policy
+from pipelineserve.policy.admission import AdmissionView, Counted, KnownLengths
+from pipelineserve.policy.assignment import OnePool, SlotBound
 from pipelineserve.policy.candidates import candidate_sizes
 from pipelineserve.policy.control.feasibility import Load, Pipeline, Targets, judge
 from pipelineserve.policy.control.guards import GuardMemory, NumberGuard
@@ -26,6 +28,8 @@ from pipelineserve.policy.fitting import StepSample, start_fit, update
 from pipelineserve.policy.greedy import Greedy, LatencyView
 from pipelineserve.policy.holding import HoldView
 from pipelineserve.policy.ordering import Ageing
+from pipelineserve.policy.peers.gllm import GllmThrottling
+from pipelineserve.policy.peers.sglang import PromptTime, SglangDynamic
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.rebalancing import HoldMemory, HoldMode, Rebalance
 from pipelineserve.policy.step_time import StepFeatures
@@ -110,10 +114,16 @@ def holding_values() -> Iterator[object]:
 def queue_values() -> Iterator[object]:
     request = WaitingRequestView(1 / 3, 700)
     yield Ageing().decide(request)
-    view = TriageView(2.0, (request, WaitingRequestView(1.0, 5000)), 10, 1000.0)
-    triage, memory = Triage(2.0, 0.2), TriageMemory(0.1)
-    yield from (view, memory, triage.decide(memory, view))
+    view = TriageView(2.0, (request, WaitingRequestView(1.0, 5000)), 10, 1000.0, 0.2)
+    triage, memory = Triage(2.0), TriageMemory(0.1)
+    yield from (view, memory, triage.decide(request), triage.sort_out(view))
+    yield triage.turn(memory, num_in_time=1, num_late=1)
     yield triage.charge(memory, in_time_tokens=10, late_tokens=7)
+
+
+def admission_values() -> Iterator[object]:
+    view = AdmissionView(100, 5, 6, ((7, 8), (9, 1)))
+    yield from (view, KnownLengths().decide(view))
 
 
 def fastpp_values() -> Iterator[object]:
@@ -149,6 +159,9 @@ def policies() -> Iterator[object]:
     yield Greedy(128, 2048, 128, ttft_target_s=None, tpot_target_s=0.2)
     yield Rebalance(HoldMode.E2E_FIRST, make_model(), (128, 256))
     yield Triage(2.0, 0.2)
+    yield from (OnePool(0.2), SlotBound(), KnownLengths(Counted.SLOT))
+    yield GllmThrottling(1000)
+    yield SglangDynamic(512, PromptTime(1e-9, 1e-6), 4096)
     yield Ageing()
     yield FastppGreedy(2.0, 0.2).as_in_the_paper()
     yield FastppPredictive(2.0, 0.2, (128, 256), (0.02, 0.03), 128).as_in_the_paper()
@@ -163,6 +176,7 @@ def policies() -> Iterator[object]:
         fit_values,
         holding_values,
         queue_values,
+        admission_values,
         fastpp_values,
         control_values,
     ],

@@ -8,6 +8,7 @@ from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.policy.step_time import StepTimeModel, StepTimeTable
+from pipelineserve.scheduler.holds import HoldKeeper
 from scheduling import Pipeline, make_request, make_settings
 from scheduling_invariants import check_drained, check_running
 
@@ -121,12 +122,14 @@ def test_when_the_others_have_ended_the_held_ones_go_on() -> None:
 def test_a_policy_that_has_learned_a_little_more_goes_on_where_the_one_before_was() -> None:
     pipeline = three_decodes(holding())
     run(pipeline, seconds=1.0)
-    before = pipeline.scheduler._holds._memory
+    holds = pipeline.scheduler._holds
+    assert isinstance(holds, HoldKeeper)
+    before = holds._memory
     assert before.boundary_tokens == 2
     pipeline.scheduler.adopt(holding(HoldMode.TPOT_FIRST))
-    assert pipeline.scheduler._holds._memory == before
+    assert holds._memory == before
     pipeline.scheduler.adopt(SchedulingPolicy(Static(64)))
-    assert pipeline.scheduler._holds._memory.boundary_tokens is None
+    assert holds._memory.boundary_tokens is None
 
 
 @pytest.mark.parametrize("reason", [Reason.HOLDING_OFF, Reason.LEASE_ENDED])

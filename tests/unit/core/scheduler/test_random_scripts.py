@@ -8,6 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pipelineserve.policy.admission import KnownLengths
+from pipelineserve.policy.assignment import DecodeAssignment
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.preemption import UNMEASURED, KvCosts, PreemptionPolicy
 from pipelineserve.policy.reasons import Reason
@@ -17,7 +19,15 @@ from pipelineserve.scheduler.requests import NewRequest, RequestRecord
 from pipelineserve.scheduler.settings import SchedulerSettings
 from scheduling import VOCABULARY, Pipeline, make_request, make_settings
 from scheduling_invariants import check_drained, check_running
-from scheduling_scripts import COSTS, POLICIES, PREEMPTIONS, STEMS, run_dense_script
+from scheduling_scripts import (
+    ADMISSIONS,
+    ASSIGNMENTS,
+    COSTS,
+    POLICIES,
+    PREEMPTIONS,
+    STEMS,
+    run_dense_script,
+)
 
 SETTINGS = st.builds(
     make_settings,
@@ -67,6 +77,7 @@ class SchedulerLife(RuleBasedStateMachine):
         chunk_tokens=st.integers(1, 64),
         preemption=st.sampled_from(PREEMPTIONS),
         costs=st.sampled_from([UNMEASURED, COSTS]),
+        decodes_and_starts=st.tuples(st.sampled_from(ASSIGNMENTS), st.sampled_from(ADMISSIONS)),
     )
     def start(
         self,
@@ -74,10 +85,17 @@ class SchedulerLife(RuleBasedStateMachine):
         chunk_tokens: int,
         preemption: PreemptionPolicy,
         costs: KvCosts,
+        decodes_and_starts: tuple[DecodeAssignment, KnownLengths | None],
     ) -> None:
         """Draw the sizes."""
+        assignment, admission = decodes_and_starts
         self.pipeline = Pipeline(
-            settings, chunk_tokens=chunk_tokens, preemption=preemption, costs=costs
+            settings,
+            chunk_tokens=chunk_tokens,
+            preemption=preemption,
+            costs=costs,
+            assignment=assignment,
+            admission=admission,
         )
 
     @rule(new=REQUESTS)
@@ -105,6 +123,8 @@ class SchedulerLife(RuleBasedStateMachine):
         """Compose for any free slot."""
         slot_index = data.draw(st.sampled_from(self.pipeline.free_slots))
         launched = self.pipeline.launch(slot_index)
+        if launched is None and self.pipeline.scheduler.assignment.is_slot_bound:
+            self.pipeline.fill()  # another slot may have what this one lacks
         if launched is None and not self.pipeline.flights:
             assert not self.pipeline.live, "nothing is in flight and nothing can be composed"
 
@@ -182,7 +202,7 @@ TestSchedulerLife = SchedulerLife.TestCase
 def test_dense_scripts_reach_what_they_are_for() -> None:
     """Hypothesis likes short scripts; these are long, and show that they reach the rare cases."""
     reached: Counter[str | CopyDirection | Reason] = Counter()
-    for seed in range(3 * settings().max_examples):
+    for seed in range(4 * settings().max_examples):
         pipeline = run_dense_script(Random(seed), check_running)
         check_drained(pipeline)
         copies = [copy for launched in pipeline.launched for copy in launched.copies]
@@ -193,6 +213,6 @@ def test_dense_scripts_reach_what_they_are_for() -> None:
         records = [tracked.record for tracked in pipeline.accepted if tracked.record is not None]
         reached["held"] += sum(record.held_s > 0.0 for record in records)
     for what in (*REACHED, *CopyDirection, "held"):
-        assert reached[what] > 30, what
+        assert reached[what] > 20, what
     for reason in PREEMPTION_REASONS:
         assert reached[reason] > 5, reason

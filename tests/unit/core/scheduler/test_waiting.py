@@ -109,7 +109,7 @@ def test_removed_requests_leave_nothing_behind_in_a_class_that_is_never_asked() 
         queue.push(passing)
         queue.remove(passing)
         assert queue.head() is not stays
-    assert len(queue._classes[0][""].heap) < 50
+    assert len(queue._classes[0]._clients[""].heap) < 50
 
 
 @given(

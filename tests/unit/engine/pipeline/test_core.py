@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelineserve import metrics
 from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.policy.assignment import SlotBound
 from pipelineserve.scheduler.messages import Accepted, Rejected
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve_engine.core import Output
@@ -94,6 +95,18 @@ def test_a_slot_in_flight_is_left_alone_until_its_last_stage_reports() -> None:
     assert len(complete(engine, command)) == 1
     engine.core.fill_slots(0.0)
     assert len(sent(engine)) == 1
+
+
+def test_with_decodes_bound_to_slots_an_empty_one_does_not_keep_the_others_from_filling() -> None:
+    engine = a_scripted_engine(num_slots=2, chunk_tokens=4, assignment=SlotBound())
+    for request_id in "ab":
+        engine.core.submit(a_request(request_id, num_prompt_tokens=4), 0.0)
+    engine.core.fill_slots(0.0)
+    for command in sent(engine):
+        complete(engine, command)
+    engine.core.cancel("a", 0.0)
+    engine.core.fill_slots(0.0)
+    assert [command.slot_index for command in sent(engine)] == [1]
 
 
 def test_nothing_is_sent_without_work() -> None:
