@@ -86,7 +86,7 @@ def drain_s(resource: PipelineServe) -> float:
 def inactive_fields(resource: PipelineServe, *, has_control: bool) -> list[Fault]:
     """Fields that are valid but have no effect in local mode, and what holds instead."""
     spec = resource.spec
-    notes = _without_effect(spec) if has_control else _without_controller(spec)
+    notes = [] if has_control else _without_controller(spec)
     cluster_only = [
         *((f"spec.{name}", name in spec.model_fields_set) for name in _CLUSTER_FIELDS),
         ("spec.engine.image", spec.engine.image is not None),
@@ -98,13 +98,6 @@ def inactive_fields(resource: PipelineServe, *, has_control: bool) -> list[Fault
     return notes + [
         Fault(_in_camel_case(name), text) for name, is_given in cluster_only if is_given
     ]
-
-
-def _without_effect(spec: PipelineServeSpec) -> list[Fault]:
-    if spec.queueing.order is not QueueOrder.TRIAGE:
-        return []
-    text = f"{spec.queueing.order.value} is not built yet; the order is Ageing"
-    return [Fault("spec.queueing.order", text)]
 
 
 def _without_controller(spec: PipelineServeSpec) -> list[Fault]:

@@ -10,6 +10,7 @@ from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.rebalancing import Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.triage import Triage
 
 # By the end of a name; the last one that fits.
 _UNITS = {"_s": " s", "_tokens": " tokens", "_ratio": "", "_per_s": " per s"}
@@ -43,6 +44,8 @@ def order_text(policy: SchedulingPolicy) -> str:
             return "arrival"
         case Ageing():
             return "ageing"
+        case Triage():
+            return "triage"
 
 
 def holding_text(policy: SchedulingPolicy) -> str:

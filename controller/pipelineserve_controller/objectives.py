@@ -197,6 +197,7 @@ def objectives_of(resource: PipelineServe, generation: int) -> Objectives:
         hold_law=HoldLaw(spec.rebalancing.mode.value),
         max_gap_s=spec.rebalancing.max_gap_s,
         order_law=OrderLaw(spec.queueing.order.value),
+        late_share_ratio=spec.queueing.late_share_percent / 100,
         mode=Mode(spec.control.mode.value),
         lease_s=float(spec.control.lease_seconds),
         stale_s=float(spec.control.stale_seconds),

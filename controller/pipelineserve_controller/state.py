@@ -196,7 +196,7 @@ class ControlState:
         holding: Off, TpotFirst, E2eFirst or Auto, as the resource asks.
         holding_in_use: off, tpot_first or e2e_first, as sent.
         order: Arrival, Ageing or Triage, as the resource asks.
-        order_in_use: arrival or ageing, as sent.
+        order_in_use: arrival, ageing or triage, as sent.
     """
 
     mode: Mode

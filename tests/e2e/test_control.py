@@ -282,7 +282,7 @@ BREAKS: list[tuple[str, Callable[[pb.ApplyRequest, random.Random], object]]] = [
         r.policy.predictive, "tpot_target_s", -1.0)),
     ("predictive.least_prefill_tokens", lambda r, _: setattr(
         r.policy.predictive, "least_prefill_tokens", 0)),
-    ("order.kind", lambda r, c: setattr(r.policy.order, "kind", c.choice((0, 3, 1 << 30)))),
+    ("order.kind", lambda r, c: setattr(r.policy.order, "kind", c.choice((0, 4, 1 << 30)))),
     ("order.seconds_per_token", lambda r, c: setattr(
         r.policy.order, "seconds_per_token", c.choice((-1.0, 11.0, float("inf"))))),
     ("rebalance.mode", lambda r, c: setattr(r.policy.rebalance, "mode", c.choice((0, 4, 99)))),

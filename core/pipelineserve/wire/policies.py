@@ -20,6 +20,7 @@ from pipelineserve.policy.step_time import (
     StepTimeModel,
     StepTimeTable,
 )
+from pipelineserve.policy.triage import Triage
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 
 _BuiltT = TypeVar("_BuiltT")
@@ -95,6 +96,10 @@ def encode_policy(leased: LeasedPolicy) -> pb.Policy:
         case Ageing(seconds_per_token):
             message.order.kind = pb.ORDER_KIND_AGEING
             message.order.seconds_per_token = seconds_per_token
+        case Triage(ttft_target_s, late_share_ratio):
+            message.order.kind = pb.ORDER_KIND_TRIAGE
+            message.order.ttft_target_s = ttft_target_s
+            message.order.late_share_ratio = late_share_ratio
     match policy.holding:
         case HoldNothing():
             message.rebalance.mode = pb.REBALANCE_MODE_OFF
@@ -214,7 +219,7 @@ class _Reader:
                 self._fault("chunking", "either fixed or predictive", "neither")
                 return None
 
-    def order(self, message: pb.Order) -> Arrival | Ageing:
+    def order(self, message: pb.Order) -> Arrival | Ageing | Triage:
         """The order of the queue."""
         match message.kind:
             case pb.ORDER_KIND_ARRIVAL:
@@ -222,8 +227,13 @@ class _Reader:
             case pb.ORDER_KIND_AGEING:
                 path = "order.seconds_per_token"
                 return Ageing(self.number(path, message.seconds_per_token, 0.0, 10.0))
+            case pb.ORDER_KIND_TRIAGE:
+                path = "order.ttft_target_s"
+                target_s = self.number(path, message.ttft_target_s, 0.001, _MAX_S)
+                path = "order.late_share_ratio"
+                return Triage(target_s, self.number(path, message.late_share_ratio, 0.0, 1.0))
             case kind:
-                self._fault("order.kind", "ARRIVAL or AGEING", f"{kind}")
+                self._fault("order.kind", "ARRIVAL, AGEING or TRIAGE", f"{kind}")
                 return Arrival()
 
     def holding(

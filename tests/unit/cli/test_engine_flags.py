@@ -124,11 +124,8 @@ def test_fields_without_effect_are_said_where_no_controller_runs() -> None:
     }
 
 
-def test_a_controller_obeys_all_but_the_order_that_is_not_built() -> None:
-    notes = inactive_fields(a_resource(CONTROLLED), has_control=True)
-    assert [str(note) for note in notes] == [
-        "spec.queueing.order: Triage is not built yet; the order is Ageing"
-    ]
+def test_a_controller_obeys_all() -> None:
+    assert inactive_fields(a_resource(CONTROLLED), has_control=True) == []
 
 
 def test_a_control_address_reaches_the_engine_and_cannot_be_given_by_hand() -> None:

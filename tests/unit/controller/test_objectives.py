@@ -29,7 +29,7 @@ spec:
   slo: {ttft: {percentile: 95, milliseconds: 1500}, windowSeconds: 60}
   chunking: {policy: Greedy, minTokens: 64, staticTokens: 256}
   rebalancing: {mode: "Off", maxGapMilliseconds: 700}
-  queueing: {order: Triage}
+  queueing: {order: Triage, lateSharePercent: 20}
   control: {mode: Advisory, leaseSeconds: 7, staleSeconds: 20}
 """
 SLO = {"slo": {"ttft": {"milliseconds": 1000}}}
@@ -52,6 +52,7 @@ def test_a_resource_is_read_with_its_live_sections() -> None:
     )
     assert (objectives.hold_law, objectives.max_gap_s) == (HoldLaw.OFF, 0.7)
     assert (objectives.order_law, objectives.mode) == (OrderLaw.TRIAGE, Mode.ADVISORY)
+    assert objectives.late_share_ratio == 0.2
     assert (objectives.lease_s, objectives.stale_s, objectives.window_s) == (7.0, 20.0, 60.0)
 
 

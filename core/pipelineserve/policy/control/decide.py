@@ -27,6 +27,7 @@ from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.triage import Triage
 
 # A greedy step shows in what is measured only after a while.
 GREEDY_PERIOD_S = 1.0
@@ -144,8 +145,8 @@ def decide(memory: DecideMemory, situation: Situation) -> tuple[Proposal, Decide
     return Proposal(policy, reason, _facts(situation, memory)), memory
 
 
-def order_of(objectives: Objectives, engine: EngineFacts) -> Arrival | Ageing:
-    """The order of the queue; Triage is not to be had over the wire, and Ageing is nearest to it.
+def order_of(objectives: Objectives, engine: EngineFacts) -> Arrival | Ageing | Triage:
+    """The order of the queue; without a target to be late for, Ageing is nearest to Triage.
 
     A token is worth as much waiting as lets a thousand of them weigh like the TTFT target.
     """
@@ -154,6 +155,8 @@ def order_of(objectives: Objectives, engine: EngineFacts) -> Arrival | Ageing:
     match objectives.order_law:
         case OrderLaw.ARRIVAL:
             return Arrival()
+        case OrderLaw.TRIAGE if objectives.ttft is not None:
+            return Triage(objectives.ttft.target_s, objectives.late_share_ratio)
         case OrderLaw.AGEING | OrderLaw.TRIAGE:
             if objectives.ttft is None:
                 return Ageing()

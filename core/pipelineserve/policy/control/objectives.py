@@ -63,6 +63,7 @@ class Objectives:
         max_tokens: largest chunk.
         step_tokens: distance between two candidates.
         static_tokens: chunk of Static, and the one to begin with.
+        late_share_ratio: share of work that Triage keeps for requests that are late.
         max_gap_s: longest gap between two tokens that holding may cause.
         lease_s: how long a policy holds without being renewed.
         stale_s: how long the last safe policy is renewed while nothing fresh is seen.
@@ -81,6 +82,7 @@ class Objectives:
     hold_law: HoldLaw
     max_gap_s: float
     order_law: OrderLaw
+    late_share_ratio: float
     mode: Mode
     lease_s: float
     stale_s: float

@@ -84,12 +84,16 @@ class _OrderKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OrderKind.V
     ORDER_KIND_UNSPECIFIED: _OrderKind.ValueType  # 0
     ORDER_KIND_ARRIVAL: _OrderKind.ValueType  # 1
     ORDER_KIND_AGEING: _OrderKind.ValueType  # 2
+    ORDER_KIND_TRIAGE: _OrderKind.ValueType  # 3
+    """When not all can meet the TTFT target, the largest prompts wait, but for a share of the work."""
 
 class OrderKind(_OrderKind, metaclass=_OrderKindEnumTypeWrapper): ...
 
 ORDER_KIND_UNSPECIFIED: OrderKind.ValueType  # 0
 ORDER_KIND_ARRIVAL: OrderKind.ValueType  # 1
 ORDER_KIND_AGEING: OrderKind.ValueType  # 2
+ORDER_KIND_TRIAGE: OrderKind.ValueType  # 3
+"""When not all can meet the TTFT target, the largest prompts wait, but for a share of the work."""
 Global___OrderKind: _TypeAlias = OrderKind  # noqa: Y015
 
 class _RebalanceMode:
@@ -642,18 +646,26 @@ class Order(_message.Message):
 
     KIND_FIELD_NUMBER: _builtins.int
     SECONDS_PER_TOKEN_FIELD_NUMBER: _builtins.int
+    TTFT_TARGET_S_FIELD_NUMBER: _builtins.int
+    LATE_SHARE_RATIO_FIELD_NUMBER: _builtins.int
     kind: Global___OrderKind.ValueType
     seconds_per_token: _builtins.float
     """ORDER_KIND_AGEING: what a token to prefill counts in seconds of waiting."""
+    ttft_target_s: _builtins.float
+    """ORDER_KIND_TRIAGE: from arrival to the first token."""
+    late_share_ratio: _builtins.float
+    """ORDER_KIND_TRIAGE: share of prefill kept for requests that are late."""
     def __init__(
         self,
         *,
         kind: Global___OrderKind.ValueType = ...,
         seconds_per_token: _builtins.float = ...,
+        ttft_target_s: _builtins.float = ...,
+        late_share_ratio: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "seconds_per_token", b"seconds_per_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "late_share_ratio", b"late_share_ratio", "seconds_per_token", b"seconds_per_token", "ttft_target_s", b"ttft_target_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,7 @@ from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
+from pipelineserve.policy.triage import Triage
 from pipelineserve.wire.policies import LeasedPolicy, decode_policy, encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 
@@ -44,7 +45,11 @@ def leased_policies(draw: st.DrawFn) -> LeasedPolicy:
         Rebalance, st.sampled_from(HoldMode), st.just(model),
         st.sampled_from([(), (4, 8)]), seconds, seconds, *[st.floats(0, 1)] * 4,
     )  # fmt: skip
-    order = st.just(Arrival()) | st.builds(Ageing, st.floats(0, 10))
+    order = (
+        st.just(Arrival())
+        | st.builds(Ageing, st.floats(0, 10))
+        | st.builds(Triage, seconds, st.floats(0, 1))
+    )
     policy = SchedulingPolicy(
         draw(fixed_chunks | predictive), draw(order), draw(st.just(HoldNothing()) | holding)
     )
@@ -97,8 +102,13 @@ def test_what_is_sent_arrives(leased: LeasedPolicy) -> None:
         (lambda m: setattr(m.model, "past_prefill_s", 2.0), "model.past_prefill_s: expected 0"),
         (lambda m: m.model.times_s.__setitem__(0, 5e-324), "model.times_s: expected 1e-07 to 3600"),
         (lambda m: m.model.tokens.extend(range(600)), "model.tokens: expected at most 512"),
-        (lambda m: m.ClearField("order"), "order.kind: expected ARRIVAL or AGEING, got 0"),
+        (lambda m: m.ClearField("order"), "order.kind: expected ARRIVAL, AGEING or TRIAGE"),
         (lambda m: setattr(m.order, "seconds_per_token", 1e9), "order.seconds_per_token: expected"),
+        (lambda m: m.order.CopyFrom(pb.Order(kind=pb.ORDER_KIND_TRIAGE, late_share_ratio=0.1)),
+         "order.ttft_target_s: expected 0.001 to 3600, got 0"),
+        (lambda m: m.order.CopyFrom(
+            pb.Order(kind=pb.ORDER_KIND_TRIAGE, ttft_target_s=1, late_share_ratio=1.5)),
+         "order.late_share_ratio: expected 0 to 1, got 1.5"),
         (lambda m: m.ClearField("rebalance"), "rebalance.mode: expected OFF, TPOT_FIRST or E2E"),
         (lambda m: m.rebalance.boundaries.append(1), "rebalance.boundaries: expected ascending"),
         (lambda m: setattr(m.rebalance, "max_gap_s", 0.0), "rebalance.max_gap_s: expected 0.001"),

@@ -25,6 +25,7 @@ from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
+from pipelineserve.policy.triage import Triage
 
 
 def chunk(turn: Turn) -> int:
@@ -276,13 +277,19 @@ def test_exploring_ends_in_a_model_that_predicts() -> None:
     [
         (OrderLaw.ARRIVAL, Arrival()),
         (OrderLaw.AGEING, Ageing(0.002)),
-        (OrderLaw.TRIAGE, Ageing(0.002)),
+        (OrderLaw.TRIAGE, Triage(2.0, 0.05)),
     ],
 )
-def test_order_is_as_asked_or_the_nearest_to_be_had(law: OrderLaw, expected: object) -> None:
+def test_order_is_as_asked(law: OrderLaw, expected: object) -> None:
     turn, _ = Course(make_objectives(order_law=law)).last(9.0)
     assert turn.policy is not None
     assert turn.policy.order == expected
+
+
+def test_triage_without_a_ttft_target_is_ageing() -> None:
+    turn, _ = Course(make_objectives(order_law=OrderLaw.TRIAGE, ttft_s=None)).last(9.0)
+    assert turn.policy is not None
+    assert turn.policy.order == Ageing()
 
 
 def test_an_engine_without_orders_keeps_arrival() -> None:
