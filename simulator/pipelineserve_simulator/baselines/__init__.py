@@ -1,0 +1,1 @@
+"""Schedulers to compare: the product's laws, published ones, and fixed chunks."""
