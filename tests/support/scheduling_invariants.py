@@ -120,7 +120,7 @@ def check_views(pipeline: Pipeline) -> None:
     pool = scheduler._decodes
     for index, of_slot in enumerate(pool._pools):
         members = [r for r in ready if r.pool_index == index]
-        assert set(of_slot.requests.values()) == set(members)
+        assert set(of_slot.requests) == set(members)
         assert of_slot.context_tokens == sum(len(r.token_ids) for r in members)
         assert scheduler.view(index, pipeline.now_s).num_ready_decodes == len(members)
     assert sum(len(of_slot.requests) for of_slot in pool._pools) == len(ready)
