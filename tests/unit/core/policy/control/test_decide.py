@@ -181,13 +181,15 @@ def test_cycles_that_stay_long_do_so_without_waiting_for_a_request_to_end() -> N
     assert predictive(turn).tpot_target_s == 0.2
 
 
-@pytest.mark.parametrize("lacking", ["ttft", "tpot"])
-def test_without_both_targets_there_is_nothing_to_trade(lacking: str) -> None:
-    course = Course(make_objectives(**{f"{lacking}_s": None}))
+@pytest.mark.parametrize(("ttft_s", "tpot_s"), [(None, 0.2), (2.0, None)])
+def test_without_both_targets_there_is_nothing_to_trade(
+    ttft_s: float | None, tpot_s: float | None
+) -> None:
+    course = Course(make_objectives(ttft_s=ttft_s, tpot_s=tpot_s))
     course.train()
     course.standing = late_with_room
     turn, _ = course.last(6.0)
-    assert predictive(turn).tpot_target_s == (None if lacking == "tpot" else 0.2)
+    assert predictive(turn).tpot_target_s == tpot_s
     assert turn.reason is Reason.MODEL_READY
 
 
