@@ -48,6 +48,7 @@ class Scenario:
         has_noise: whether the profile's noise is added.
         faults: what goes wrong.
         make_control: a controller in the loop.
+        pool_tokens: tokens in the KV pool; None for the pool of a published run.
         max_chunk_tokens: most tokens of one micro-batch.
         block_tokens: tokens of one KV block.
         max_context_tokens: prompt and output of one request together.
@@ -66,6 +67,7 @@ class Scenario:
     has_noise: bool = True
     faults: tuple[Fault, ...] = ()
     make_control: ControlMaker | None = None
+    pool_tokens: int | None = None
     max_chunk_tokens: int = 2048
     block_tokens: int = 16
     max_context_tokens: int = 16_384
@@ -79,7 +81,7 @@ class Scenario:
         return SchedulerSettings(
             num_slots=self.num_slots or self._num_workers,
             max_chunk_tokens=self.max_chunk_tokens,
-            num_blocks=kv_tokens(self.profile, self.layout) // self.block_tokens,
+            num_blocks=self._pool_tokens // self.block_tokens,
             block_tokens=self.block_tokens,
             max_context_tokens=self.max_context_tokens,
             max_waiting_requests=self.max_waiting_requests,
@@ -92,6 +94,12 @@ class Scenario:
         """What a controller would have measured; in lock step the leader's work is in each step."""
         has_host = isinstance(self.timing, LockStep)
         return measured_model(self.profile, self.layout, self.max_chunk_tokens, has_host=has_host)
+
+    @property
+    def _pool_tokens(self) -> int:
+        if self.pool_tokens is not None:
+            return self.pool_tokens
+        return kv_tokens(self.profile, self.layout)
 
     @property
     def _num_workers(self) -> int:

@@ -48,20 +48,46 @@ def even_layout(model: ModelShape, num_stages: int, tensor_parallel: int = 1) ->
     return Layout(balanced_partition(model.num_layers, num_stages, costs), tensor_parallel)
 
 
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """What one device of a stage holds.
+
+    Attributes:
+        usable_bytes: for weights and KV together.
+        weights_bytes: layers, and embedding or head where they lie.
+        kv_bytes_per_token: keys and values of one token in the stage's layers.
+    """
+
+    usable_bytes: int
+    weights_bytes: float
+    kv_bytes_per_token: float
+
+    @property
+    def room_tokens(self) -> int:
+        """Tokens whose keys and values fit beside the weights; negative where these do not fit."""
+        return int((self.usable_bytes - self.weights_bytes) / self.kv_bytes_per_token)
+
+
+def stage_memories(profile: HardwareProfile, layout: Layout) -> tuple[StageMemory, ...]:
+    """What a device of each stage holds."""
+    model, shards = profile.model, layout.tensor_parallel
+    last = layout.num_stages - 1
+    memories: list[StageMemory] = []
+    for stage_index, num_layers in enumerate(layout.partition.layers_per_stage):
+        ends = (stage_index == 0) + (stage_index == last)
+        weights = (num_layers * model.layer_bytes + ends * model.embedding_bytes) / shards
+        kv_bytes = num_layers * model.kv_bytes_per_layer_token / shards
+        memories.append(StageMemory(profile.memory.usable_bytes, weights, kv_bytes))
+    return tuple(memories)
+
+
 def stage_kv_tokens(profile: HardwareProfile, layout: Layout) -> tuple[int, ...]:
     """Tokens whose keys and values each stage has room for beside its weights.
 
     Raises:
         InvalidInputError: the weights of a stage leave room for none.
     """
-    model, shards = profile.model, layout.tensor_parallel
-    last = layout.num_stages - 1
-    rooms: list[int] = []
-    for stage_index, num_layers in enumerate(layout.partition.layers_per_stage):
-        ends = (stage_index == 0) + (stage_index == last)
-        weights = (num_layers * model.layer_bytes + ends * model.embedding_bytes) / shards
-        kv_bytes = num_layers * model.kv_bytes_per_layer_token / shards
-        rooms.append(int((profile.memory.usable_bytes - weights) / kv_bytes))
+    rooms = tuple(memory.room_tokens for memory in stage_memories(profile, layout))
     faults = [
         Fault(f"layersPerStage[{index}]", f"its weights leave no room for KV on {profile.device}")
         for index, room in enumerate(rooms)
@@ -69,7 +95,7 @@ def stage_kv_tokens(profile: HardwareProfile, layout: Layout) -> tuple[int, ...]
     ]
     if faults:
         raise InvalidInputError("the layout of the model", faults)
-    return tuple(rooms)
+    return rooms
 
 
 def kv_tokens(profile: HardwareProfile, layout: Layout) -> int:
