@@ -53,10 +53,15 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A shape that does not do, and why, with the numbers."""
+    """A shape that does not do, and why, with the numbers.
+
+    Attributes:
+        num_replicas: how many of it; None where the number does not matter.
+    """
 
     shape: Shape
     why: str
+    num_replicas: int | None = None
 
 
 def shapes_for(num_devices: int) -> Iterator[Shape]:
