@@ -18,12 +18,15 @@ _POSITIVE = click.FloatRange(min=0, min_open=True, max=1e9)
 _MOST_REQUESTS = 1_000_000
 
 
-class _LengthsType(click.ParamType[Lengths]):
+class LengthsType(click.ParamType[Lengths]):
+    """`--input-tokens` and the like: see `parse_lengths`."""
+
     name = "lengths"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Lengths:
+        """See `click.ParamType`."""
         try:
             return parse_lengths(value) if isinstance(value, str) else value
         except ValueError as error:
@@ -127,10 +130,10 @@ _OPTIONS = (
     click.option("--seed", type=int, default=1, show_default=True,
                  help="Same seed, same plan."),
     # Prompts and lengths
-    click.option("--input-tokens", type=_LengthsType(), default="256", show_default=True,
+    click.option("--input-tokens", type=LengthsType(), default="256", show_default=True,
                  help="Length of made-up prompts: 512, uniform:32,64, lognormal:mean=880,cv=0.5 or "
                  "lognormal:median=814,sigma=0.5,max=2048."),
-    click.option("--output-tokens", type=_LengthsType(), default="64", show_default=True,
+    click.option("--output-tokens", type=LengthsType(), default="64", show_default=True,
                  help="Output length, in the same forms, where the file has none."),
     click.option("--dataset", type=_EXISTING_FILE,
                  help="Trace (Azure CSV, Mooncake JSON lines), lengths (CSV with prompt_tokens, "

@@ -4,7 +4,7 @@ from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, Step
 from pipelineserve_simulator.hardware.costs import ProfileCosts
 from pipelineserve_simulator.hardware.description import HardwareProfile
 from pipelineserve_simulator.hardware.layouts import Layout
-from pipelineserve_simulator.pipeline.loads import StepLoad
+from pipelineserve_simulator.pipeline.loads import fresh_prompt
 
 
 def measured_model(
@@ -26,7 +26,7 @@ def measured_model(
     host_s = costs.host_s(1) if has_host else 0.0
     attention_s = num_layers * costs.prefill_layer_s
     times_s = [
-        costs.stage_times_s(_fresh_prompt(num))[stage_index]
+        costs.stage_times_s(fresh_prompt(num))[stage_index]
         - 0.5 * attention_s * num * num
         + host_s
         for num in tokens
@@ -56,21 +56,8 @@ def _table_tokens(profile: HardwareProfile, max_tokens: int) -> tuple[int, ...]:
 
 
 def _slowest_stage(costs: ProfileCosts, num_tokens: int) -> int:
-    times_s = costs.stage_times_s(_fresh_prompt(num_tokens))
+    times_s = costs.stage_times_s(fresh_prompt(num_tokens))
     return max(range(len(times_s)), key=times_s.__getitem__)
-
-
-def _fresh_prompt(num_tokens: int) -> StepLoad:
-    """One prompt that is prefilled whole."""
-    return StepLoad(
-        num_tokens=num_tokens,
-        num_requests=1,
-        num_decodes=0,
-        num_samples=1,
-        decode_context_tokens=0,
-        squared_prefill_tokens=num_tokens * num_tokens,
-        past_prefill_product=0,
-    )
 
 
 def _never_falling(times_s: list[float]) -> tuple[float, ...]:

@@ -54,3 +54,16 @@ def load_of(micro_batch: MicroBatch) -> StepLoad:
         squared_prefill_tokens=squares,
         past_prefill_product=products,
     )
+
+
+def fresh_prompt(num_tokens: int) -> StepLoad:
+    """One prompt that is prefilled whole."""
+    return StepLoad(
+        num_tokens=num_tokens,
+        num_requests=1,
+        num_decodes=0,
+        num_samples=1,
+        decode_context_tokens=0,
+        squared_prefill_tokens=num_tokens * num_tokens,
+        past_prefill_product=0,
+    )
