@@ -12,9 +12,7 @@ def manifest_of(question: Question, ranked: Ranked) -> str:
     deployment = ranked.deployment
     shape = deployment.placed.shape
     ttft, tpot = question.targets.ttft, question.targets.tpot
-    slo = {
-        name: _target(target) for name, target in (("ttft", ttft), ("tpot", tpot)) if target
-    }
+    slo = {name: _target(target) for name, target in (("ttft", ttft), ("tpot", tpot)) if target}
     spec = {
         "parallelism": {"stages": shape.num_stages, "tensorParallel": shape.tensor_parallel},
         "replicas": deployment.num_replicas,

@@ -13,6 +13,7 @@ from pipelineserve_simulator.workloads.registry import WorkloadName
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
+_WORKLOADS = [name.value for name in WorkloadName]
 _POSITIVE = click.FloatRange(min=0, min_open=True, max=1e9)
 _MILLISECONDS = click.FloatRange(min=1, max=3_600_000)
 
@@ -31,7 +32,7 @@ class PlanOptions:
     gpu: str
     gpus: int
     link: str | None
-    workload: WorkloadName | None
+    workload: str | None
     input_tokens: Lengths | None
     output_tokens: Lengths | None
     rate: float | None
@@ -60,7 +61,7 @@ _OPTIONS = (
     click.option("--link", help="Between the GPUs: pcie3 to pcie6, nvlink3 to nvlink5, "
                  "ethernet:GBITS.  [default: what this kind of GPU has]"),
     # The load
-    click.option("--workload", type=click.Choice(WorkloadName, case_sensitive=False),
+    click.option("--workload", type=click.Choice(_WORKLOADS, case_sensitive=False),
                  help="One of the workloads that the product is evaluated with."),
     click.option("--input-tokens", type=LengthsType(),
                  help="Prompt lengths instead: 512, uniform:32,64, lognormal:mean=880,cv=0.5 or "
@@ -70,7 +71,7 @@ _OPTIONS = (
     click.option("--rate", type=_POSITIVE, help="Mean arrivals per second, all replicas together."),
     click.option("--rate-scale", type=_POSITIVE,
                  help="How many times as fast a workload with times of its own passes."),
-    click.option("-n", "--requests", type=click.IntRange(20, 100_000), default=1000,
+    click.option("-n", "--requests", type=click.IntRange(20, 100_000), default=500,
                  show_default=True, help="Requests in each simulation."),
     # What it is judged by
     click.option("--ttft-ms", type=_MILLISECONDS, help="Target: arrival to first token."),

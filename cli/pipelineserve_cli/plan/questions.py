@@ -15,7 +15,7 @@ from pipelineserve_simulator.planning.search import Question
 from pipelineserve_simulator.workloads.arriving import RandomArrivals
 from pipelineserve_simulator.workloads.generated import GeneratedWorkload
 from pipelineserve_simulator.workloads.lengths import IndependentLengths
-from pipelineserve_simulator.workloads.registry import WorkloadOptions, make_workload
+from pipelineserve_simulator.workloads.registry import WorkloadName, WorkloadOptions, make_workload
 from pipelineserve_simulator.workloads.requests import Workload
 
 _SUBJECT = "the question"
@@ -72,7 +72,7 @@ def _workload(options: PlanOptions) -> Workload:
             text = "got lengths as well, expected either a workload or lengths"
             raise InvalidInputError(_SUBJECT, [Fault("--workload", text)])
         given = WorkloadOptions(options.rate, options.rate_scale, options.requests)
-        return make_workload(options.workload, given)
+        return make_workload(WorkloadName(options.workload), given)
     if options.input_tokens is None or options.output_tokens is None:
         text = "got none, expected a workload, or both --input-tokens and --output-tokens"
         raise InvalidInputError(_SUBJECT, [Fault("--workload", text)])
@@ -115,5 +115,7 @@ def _flags_named() -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        faults = [Fault(_FLAGS.get(fault.field, fault.field), fault.message) for fault in error.faults]
+        faults = [
+            Fault(_FLAGS.get(fault.field, fault.field), fault.message) for fault in error.faults
+        ]
         raise InvalidInputError(error.subject, faults) from error

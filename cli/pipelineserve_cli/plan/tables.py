@@ -32,17 +32,18 @@ def plan_tables(plan: Plan, *, with_formulas: bool) -> RenderableType:
 
 def _question(question: Question) -> Table:
     demand, model = question.demand, question.model.shape
+    load = (
+        f"{demand.rate_per_s:.2f}/s, {demand.prompt_tokens:,.0f} tokens in and "
+        f"{demand.output_tokens:,.0f} out on average"
+    )
+    targets = f"TTFT {_target(question.targets.ttft)}, TPOT {_target(question.targets.tpot)}"
     rows = [
         ("model", f"{model.name}, {model.num_layers} layers, {model.parameter_bytes * 8} bits"),
         ("machine", f"up to {question.num_devices} x {question.machine.profile.device}"),
         ("costs", question.machine.source),
         ("workload", question.workload.description),
-        (
-            "load",
-            f"{demand.rate_per_s:.2f}/s, {demand.prompt_tokens:,.0f} tokens in and "
-            f"{demand.output_tokens:,.0f} out on average",
-        ),
-        ("targets", f"TTFT {_target(question.targets.ttft)}, TPOT {_target(question.targets.tpot)}"),
+        ("load", load),
+        ("targets", targets),
     ]
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, text in rows:

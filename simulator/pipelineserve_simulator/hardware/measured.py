@@ -26,9 +26,7 @@ def measured_model(
     host_s = costs.host_s(1) if has_host else 0.0
     attention_s = num_layers * costs.prefill_layer_s
     times_s = [
-        costs.stage_times_s(fresh_prompt(num))[stage_index]
-        - 0.5 * attention_s * num * num
-        + host_s
+        costs.stage_times_s(fresh_prompt(num))[stage_index] - 0.5 * attention_s * num * num + host_s
         for num in tokens
     ]
     return StepTimeModel(

@@ -71,7 +71,8 @@ def optimal_micro_batches(work_s: float, step_overhead_s: float, num_stages: int
     """The m with the least `batch_time_s`: √((p - 1) W ÷ o), rounded to the better neighbour.
 
     More pieces fill the pipeline sooner, and each costs its overhead. Derivative of `batch_time_s`
-    set to 0; the function is convex in m.
+    set to 0; the function is convex in m. It holds while W does not depend on m, so not for pieces
+    so small that reading the weights takes longer than computing with them.
 
     Args:
         work_s: W, at least 0.
@@ -87,7 +88,9 @@ def optimal_micro_batches(work_s: float, step_overhead_s: float, num_stages: int
     return min((below, below + 1), key=time_s)
 
 
-def all_reduce_s(sent_bytes: float, num_devices: int, latency_s: float, bytes_per_s: float) -> float:
+def all_reduce_s(
+    sent_bytes: float, num_devices: int, latency_s: float, bytes_per_s: float
+) -> float:
     """One all-reduce in a ring: a + 2 (N - 1) ÷ N · bytes ÷ rate; 0 for one device (ring).
 
     Args:
@@ -146,10 +149,10 @@ def stage_weights_bytes(
 
 
 def mean_wait_s(load_ratio: float, mean_service_s: float, squared_service_s2: float) -> float:
-    """Mean wait in a queue with random arrivals: ρ ÷ (1 - ρ) · E[S²] ÷ (2 E[S]) (P-K).
+    """Mean wait in a queue with random arrivals: u ÷ (1 - u) · E[S²] ÷ (2 E[S]) (P-K).
 
     Args:
-        load_ratio: ρ; from 1 on the wait has no bound, which is infinity.
+        load_ratio: u; from 1 on the wait has no bound, which is infinity.
         mean_service_s: E[S], above 0.
         squared_service_s2: E[S²], in square seconds.
     """

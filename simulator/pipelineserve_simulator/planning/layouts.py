@@ -96,8 +96,8 @@ def place(
         return Refused(shape, why)
     layout = even_layout(model.shape, shape.num_stages, shape.tensor_parallel)
     placed = Placed(shape, layout, stage_memories(profile, layout))
-    why = _memory_fault(placed, needed_tokens)
-    return placed if why is None else Refused(shape, why)
+    fault = _memory_fault(placed, needed_tokens)
+    return placed if fault is None else Refused(shape, fault)
 
 
 def _memory_fault(placed: Placed, needed_tokens: int) -> str | None:

@@ -97,7 +97,9 @@ class _Config(BaseModel):
             raise ValueError("quantization_config: only weights of 16 or 32 bits can be planned")
         experts = {"num_experts", "num_local_experts", "n_routed_experts"}
         if found := sorted(name for name in experts if extras.get(name)):
-            raise ValueError(f"{found[0]}: mixtures of experts cannot be planned, only dense models")
+            raise ValueError(
+                f"{found[0]}: mixtures of experts cannot be planned, only dense models"
+            )
         if "kv_lora_rank" in extras:
             raise ValueError("kv_lora_rank: compressed KV cannot be planned")
         if self._precision not in _ELEMENT_BYTES:

@@ -336,7 +336,8 @@ def _hopeless(question: Question, found: Forecast) -> str:
 def _too_little(question: Question, found: Forecast, needed: int) -> str:
     num_devices = needed * found.placed.shape.num_devices
     return (
-        f"by formula one replica bears {found.capacity_per_s:.2f}/s (then {text_of(found.limit)}); "
+        f"by formula one replica bears {found.capacity_per_s:.2f}/s, with room for KV of "
+        f"{found.placed.pool_tokens:,} tokens (then {text_of(found.limit)}); "
         f"{question.demand.rate_per_s:.2f}/s takes {needed} replicas, {num_devices} GPUs, of "
         f"{question.num_devices}"
     )
