@@ -28,7 +28,8 @@ from pipelineserve_simulator.planning.layouts import Placed
 
 CHUNK_STEP_TOKENS = 128
 """Between two chunk sizes that are considered, the smallest as well."""
-_SEARCH_STEPS = 14
+# The bounds lie a thousandfold apart: these steps find the rate to less than 1 %.
+_SEARCH_STEPS = 10
 _LEAST_RATIO = 1e-3
 
 
