@@ -84,9 +84,7 @@ def result(
 ) -> TrialResult:
     """Ten requests, one each second, of which some meet their targets."""
     met = [request_outcome(index=i, arrival_s=float(i)) for i in range(num_met)]
-    late = [
-        request_outcome(index=i, arrival_s=float(i), ttft_s=9.0) for i in range(num_met, 10)
-    ]
+    late = [request_outcome(index=i, arrival_s=float(i), ttft_s=9.0) for i in range(num_met, 10)]
     run = run_of([*met, *late])
     figures = measure(run, TARGETS, whole_window(run))
     if figures.e2e_s is not None:

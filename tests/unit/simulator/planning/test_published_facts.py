@@ -16,7 +16,7 @@ ONE_SEED = Effort(num_layouts=2, seeds=(1,))
 
 @cache
 def plan_of_32b() -> Plan:
-    """Qwen2.5-32B on four A100 of 40 GB over PCIe; 6 requests/s are above TP's capacity, not PP's."""
+    """Qwen2.5-32B on four A100 of 40 GB over PCIe, at 6/s: above TP's capacity, below PP's."""
     options = WorkloadOptions(rate_per_s=6.0, num_requests=400)
     workload = make_workload(WorkloadName.AZURE_400, options)
     return make_plan(question(workload=workload, rate_per_s=6.0), ONE_SEED)

@@ -71,9 +71,7 @@ def test_a_heavy_load_takes_as_many_replicas_as_it_needs() -> None:
     one = plan_of(question(num_devices=64, rate_per_s=4.0, num_stages=4, tensor_parallel=1))
     capacity_per_s = one.ranked[0].forecast.capacity_per_s
     many = plan_of(
-        question(
-            num_devices=64, rate_per_s=3.5 * capacity_per_s, num_stages=4, tensor_parallel=1
-        )
+        question(num_devices=64, rate_per_s=3.5 * capacity_per_s, num_stages=4, tensor_parallel=1)
     )
     # Four by formula, and three, which nearly do: the formula errs on the safe side.
     assert {count for count, _, _ in shapes_of(many)} == {3, 4}
@@ -176,7 +174,7 @@ def test_progress_is_told_before_each_simulation() -> None:
 @pytest.mark.parametrize("num_layouts", [1, 2, 5])
 def test_no_more_layouts_are_simulated_than_asked_for(num_layouts: int) -> None:
     plan = plan_of(question(num_devices=16, rate_per_s=9.0), num_layouts=num_layouts)
-    assert len({shape for shape in shapes_of(plan)}) == num_layouts
+    assert len(set(shapes_of(plan))) == num_layouts
 
 
 def test_what_is_larger_than_needed_is_refused_as_beaten() -> None:
