@@ -329,7 +329,7 @@ def _hopeless(question: Question, found: Forecast) -> str:
     return (
         f"{text_of(found.limit)}, not even at next to no load: at best P"
         f"{question.targets.ttft.percentile if question.targets.ttft else 90} TTFT {late}, "
-        f"TPOT {state.tpot_s * 1000:,.0f} ms with chunks of {state.chunk_tokens}"
+        f"TPOT {state.tpot_s * 1000:,.0f} ms with full chunks of {state.chunk_tokens}"
     )
 
 

@@ -98,7 +98,7 @@ def test_targets_that_no_layout_meets_at_any_rate_are_refused_with_the_latencies
     assert not plan.ranked
     why = next(r.why for r in plan.refused if r.shape == Shape(1, 4))
     assert why.startswith("no chunk size meets the TPOT target, not even at next to no load")
-    assert re.search(r"at best P90 TTFT \d+ ms, TPOT \d+ ms with chunks of 128$", why)
+    assert re.search(r"at best P90 TTFT \d+ ms, TPOT \d+ ms with full chunks of 128$", why)
 
 
 def test_only_the_stages_and_shards_that_were_asked_for_are_looked_at() -> None:
