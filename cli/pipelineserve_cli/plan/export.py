@@ -6,7 +6,7 @@ from typing import Any
 from pipelineserve.load.targets import Target
 from pipelineserve_simulator.measures.intervals import Estimate
 from pipelineserve_simulator.planning.explanations import explain
-from pipelineserve_simulator.planning.search import Plan, Question, Ranked
+from pipelineserve_simulator.planning.search import Plan, Question, Ranked, Spread
 
 
 def plan_as_json(plan: Plan, *, with_formulas: bool) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def _ranked(ranked: Ranked) -> dict[str, Any]:
         "num_seeds": len(ranked.results),
         "goodput_per_s": _estimate(ranked.goodput_per_s),
         "goodput_per_device_s": ranked.goodput_per_device_s,
-        "ttft_s": _estimate(ranked.ttft_s),
-        "tpot_s": _estimate(ranked.tpot_s),
+        "ttft_s": _spread(ranked.ttft_s),
+        "tpot_s": _spread(ranked.tpot_s),
         "mean_e2e_s": _finite(ranked.mean_e2e_s),
         "attainment_ratio": ranked.attainment_ratio,
         "bubble_ratio": ranked.bubble_ratio,
@@ -106,6 +106,16 @@ def _estimate(found: Estimate) -> dict[str, float | None]:
         "mean": _finite(found.mean),
         "low": None if found.low is None else _finite(found.low),
         "high": None if found.high is None else _finite(found.high),
+    }
+
+
+def _spread(found: Spread) -> dict[str, float | None]:
+    """Median over seeds, and two of the seeds' values that hold the true one with `confidence`."""
+    return {
+        "median": _finite(found.median),
+        "low": _finite(found.interval.low),
+        "high": _finite(found.interval.high),
+        "confidence": found.interval.confidence,
     }
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -11,7 +12,8 @@ from pipelineserve.load.targets import Target
 from pipelineserve_simulator.measures.intervals import Estimate
 from pipelineserve_simulator.planning.explanations import Explained, explain
 from pipelineserve_simulator.planning.layouts import Refused, gib
-from pipelineserve_simulator.planning.search import Plan, Question, Ranked
+from pipelineserve_simulator.planning.search import Plan, Question, Ranked, Spread
+from pipelineserve_simulator.planning.trials import ChunkPolicyName
 
 
 def plan_tables(plan: Plan, *, with_formulas: bool) -> RenderableType:
@@ -52,49 +54,47 @@ def _question(question: Question) -> Table:
 
 
 def _ranking(plan: Plan) -> Table:
-    table = Table(title="Simulated, best first")
-    for name in ("", "layout", "GPUs", "chunk"):
-        table.add_column(name, no_wrap=True)
-    for name in ("goodput/s", "per GPU", *_percentile_columns(plan), "attained", "bubble", "KV"):
+    table = _table("Simulated, best first")
+    table.add_column("layout", no_wrap=True)
+    table.add_column("GPUs", justify="right")
+    table.add_column("chunk", min_width=len(ChunkPolicyName.PREDICTIVE.value))
+    for name in ("goodput /s", "per GPU", *_percentile_columns(plan), "attained"):
         table.add_column(name, justify="right")
-    table.add_column("targets")
-    for place, ranked in enumerate(plan.ranked, start=1):
-        table.add_row(f"{place}", *_row(ranked))
+    table.add_column("met", justify="right")
+    for ranked in plan.ranked:
+        table.add_row(*_row(ranked))
     table.caption = (
-        "mean over seeds of the steady window (10 % to 90 % of the requests), +- half of the 95 % "
-        "interval; KV is the highest share in use"
+        "Of the steady window (10 % to 90 % of the requests), over seeds: goodput's mean with half "
+        "of its 95 % interval, latencies' medians with the interval of the seeds."
     )
-    table.caption_justify = "left"
     return table
 
 
-def _percentile_columns(plan: Plan) -> tuple[str, str]:
+def _percentile_columns(plan: Plan) -> list[str]:
     targets = plan.question.targets
-    return tuple(  # type: ignore[return-value] # two in, two out
+    return [
         f"P{90 if target is None else target.percentile} {name} ms"
         for name, target in (("TTFT", targets.ttft), ("TPOT", targets.tpot))
-    )
+    ]
 
 
 def _row(ranked: Ranked) -> Iterable[str]:
     deployment = ranked.deployment
     return (
-        f"{deployment.num_replicas} x ({deployment.placed.shape})",
+        f"{deployment.num_replicas} x {deployment.placed.shape}",
         f"{deployment.num_devices}",
         f"{deployment.policy.value} {deployment.static_tokens}",
-        _with_spread(ranked.goodput_per_s, 1.0, 2),
+        _with_spread(ranked.goodput_per_s),
         f"{ranked.goodput_per_device_s:.2f}",
-        _with_spread(ranked.ttft_s, 1000.0, 0),
-        _with_spread(ranked.tpot_s, 1000.0, 0),
+        _milliseconds(ranked.ttft_s),
+        _milliseconds(ranked.tpot_s),
         f"{ranked.attainment_ratio:.1%}",
-        f"{ranked.bubble_ratio:.0%}",
-        f"{ranked.kv_used_ratio_max:.0%}",
-        "met" if ranked.meets_targets else "[red]missed[/red]",
+        "yes" if ranked.meets_targets else "[red]no[/red]",
     )
 
 
 def _stages(ranked: Ranked) -> Table:
-    table = Table(title="Memory of each GPU of the first, by stage")
+    table = _table("Memory of each GPU of the first, by stage")
     for name in ("stage", "layers", "weights", "left for KV", "KV per token", "room, tokens"):
         table.add_column(name, justify="right")
     placed = ranked.deployment.placed
@@ -109,38 +109,59 @@ def _stages(ranked: Ranked) -> Table:
             f"{memory.room_tokens:,}",
         )
     found = ranked.forecast
-    table.caption = f"by formula one replica bears {found.capacity_per_s:.2f}/s"
-    table.caption_justify = "left"
+    table.caption = (
+        f"By formula one replica bears {found.capacity_per_s:.2f}/s; a stage idles "
+        f"{ranked.bubble_ratio:.0%} of the time with work, and at most "
+        f"{ranked.kv_used_ratio_max:.0%} of KV is in use."
+    )
     return table
 
 
 def _refusals(refused: Iterable[Refused]) -> Table:
-    table = Table(title="Not ranked")
+    table = _table("Not ranked")
     table.add_column("layout", no_wrap=True)
     table.add_column("why")
     for refusal in refused:
         count = "" if refusal.num_replicas is None else f"{refusal.num_replicas} x "
-        table.add_row(f"{count}({refusal.shape})", escape(refusal.why))
+        table.add_row(f"{count}{refusal.shape}", escape(refusal.why))
     return table
 
 
 def _formulas(explained: Iterable[Explained]) -> Table:
-    table = Table(title="Formulas of the first")
-    for name in ("", "formula", "with its numbers", "result", "source"):
-        table.add_column(name)
+    table = _table("Formulas of the first")
+    table.add_column("what", ratio=1)
+    table.add_column("formula, with its numbers, source", ratio=3)
     for line in explained:
-        cells = (line.name, line.formula, line.numbers, line.result, line.source)
-        table.add_row(*map(escape, cells))
+        steps = f"{line.formula}\n= {line.numbers}\n= [bold]{escape(line.result)}[/bold]"
+        table.add_row(line.name, f"{steps}\n[dim]{escape(line.source)}[/dim]")
     return table
 
 
-def _with_spread(found: Estimate, factor: float, digits: int) -> str:
-    if math.isinf(found.mean):
-        return "no bound"
-    text = f"{found.mean * factor:,.{digits}f}"
-    if found.high is None:
-        return text
-    return f"{text} +-{(found.high - found.mean) * factor:,.{digits}f}"
+def _table(title: str) -> Table:
+    """Narrow, so that all of it can be read in 80 columns."""
+    return Table(
+        title=title,
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 0),
+        pad_edge=False,
+    )
+
+
+def _with_spread(found: Estimate) -> str:
+    text = f"{found.mean:.2f}"
+    return text if found.high is None else f"{text} +-{found.high - found.mean:.2f}"
+
+
+def _milliseconds(found: Spread) -> str:
+    low_s, high_s = found.interval.low, found.interval.high
+    text = _ms(found.median)
+    return text if low_s == high_s else f"{text} {_ms(low_s)}-{_ms(high_s)}"
+
+
+def _ms(value_s: float) -> str:
+    return "never" if math.isinf(value_s) else f"{value_s * 1000:.0f}"
 
 
 def _target(target: Target | None) -> str:

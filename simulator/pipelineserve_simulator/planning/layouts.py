@@ -30,7 +30,7 @@ class Shape:
         return self.tensor_parallel * self.num_stages
 
     def __str__(self) -> str:
-        return f"TP {self.tensor_parallel} x PP {self.num_stages}"
+        return f"TP{self.tensor_parallel} PP{self.num_stages}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelineserve.load.targets import Target, Targets
-from pipelineserve.policy.control.feasibility import judge
+from pipelineserve.policy.control.feasibility import Verdict, judge
 from pipelineserve.policy.reasons import Reason
 from pipelineserve_simulator.hardware.costs import ProfileCosts
 from pipelineserve_simulator.hardware.measured import measured_model
@@ -39,12 +39,12 @@ def test_the_capacity_meets_the_targets_and_a_little_more_does_not() -> None:
     found = forecast_of(placed())
     wanted = formula_targets(TARGETS)
 
-    def is_feasible(rate_per_s: float) -> bool:
-        return judge(found.pipeline, QUESTION.demand.load_at(rate_per_s), wanted).is_feasible
+    def verdict_at(rate_per_s: float) -> Verdict:
+        return judge(found.pipeline, QUESTION.demand.load_at(rate_per_s), wanted)
 
-    assert is_feasible(found.capacity_per_s)
-    assert not is_feasible(1.01 * found.capacity_per_s)
-    assert found.at_capacity.chunk_tokens in found.pipeline.candidates
+    assert verdict_at(found.capacity_per_s).is_feasible
+    assert not verdict_at(1.01 * found.capacity_per_s).is_feasible
+    assert found.at_capacity == verdict_at(found.capacity_per_s).best
     assert found.limit is not Reason.TARGETS_FEASIBLE
 
 
