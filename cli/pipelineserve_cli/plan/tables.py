@@ -11,7 +11,7 @@ from rich.table import Table
 from pipelineserve.load.targets import Target
 from pipelineserve_simulator.measures.intervals import Estimate
 from pipelineserve_simulator.planning.explanations import Explained, explain
-from pipelineserve_simulator.planning.layouts import Refused, gib
+from pipelineserve_simulator.planning.layouts import Refused, size_text
 from pipelineserve_simulator.planning.search import Plan, Question, Ranked, Spread
 from pipelineserve_simulator.planning.trials import ChunkPolicyName
 
@@ -103,8 +103,8 @@ def _stages(ranked: Ranked) -> Table:
         table.add_row(
             f"{stage_index}",
             f"{layers[stage_index]}",
-            gib(memory.weights_bytes),
-            gib(memory.usable_bytes - memory.weights_bytes),
+            size_text(memory.weights_bytes),
+            size_text(memory.usable_bytes - memory.weights_bytes),
             f"{memory.kv_bytes_per_token / 1024:.1f} KiB",
             f"{memory.room_tokens:,}",
         )

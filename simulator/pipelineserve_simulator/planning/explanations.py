@@ -23,7 +23,7 @@ from pipelineserve_simulator.planning.formulas import (
     requests_inside,
     stage_weights_bytes,
 )
-from pipelineserve_simulator.planning.layouts import gib
+from pipelineserve_simulator.planning.layouts import size_text
 from pipelineserve_simulator.planning.search import Question, Ranked
 
 _GOOD_EFFICIENCY = 0.9
@@ -136,8 +136,8 @@ def _memory(figures: _Figures) -> Iterator[Explained]:
     yield Explained(
         "weights, GPU of stage 0",
         "(layers · layer + embedding, and head if it is the last) ÷ shards",
-        f"({layers[0]} · {gib(shape.layer_bytes)} + {gib(ends)}) ÷ {figures.shards}",
-        gib(weights),
+        f"({layers[0]} · {size_text(shape.layer_bytes)} + {size_text(ends)}) ÷ {figures.shards}",
+        size_text(weights),
         "Megatron-LM (Shoeybi et al. 2019)",
     )
 
@@ -159,8 +159,8 @@ def _pipeline(figures: _Figures) -> Iterator[Explained]:
         "bubble",
         "(p - 1) ÷ (m + p - 1)",
         f"({stages} - 1) ÷ ({pieces} + {stages} - 1), {alone}",
-        f"{bubble_ratio(pieces, stages):.0%} alone; {figures.ranked.bubble_ratio:.0%} simulated "
-        "under the load, which fills the rest",
+        f"{bubble_ratio(pieces, stages):.0%} alone; "
+        f"{figures.ranked.bubble_ratio:.0%} simulated under the load",
         "GPipe",
     )
     yield Explained(

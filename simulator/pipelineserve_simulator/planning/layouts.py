@@ -102,11 +102,11 @@ def place(
 
 def _memory_fault(placed: Placed, needed_tokens: int) -> str | None:
     for stage_index, memory in enumerate(placed.memories):
-        weights, usable = gib(memory.weights_bytes), gib(memory.usable_bytes)
+        weights, usable = size_text(memory.weights_bytes), size_text(memory.usable_bytes)
         if memory.weights_bytes >= memory.usable_bytes:
             return f"stage {stage_index}: weights of {weights} per GPU, but only {usable} usable"
         if memory.room_tokens < needed_tokens:
-            needed = gib(needed_tokens * memory.kv_bytes_per_token)
+            needed = size_text(needed_tokens * memory.kv_bytes_per_token)
             return (
                 f"stage {stage_index}: beside weights of {weights} per GPU, {usable} usable hold "
                 f"KV of {max(0, memory.room_tokens):,} tokens; the longest request has "
@@ -115,6 +115,8 @@ def _memory_fault(placed: Placed, needed_tokens: int) -> str | None:
     return None
 
 
-def gib(num_bytes: float) -> str:
+def size_text(num_bytes: float) -> str:
     """A size as people read it."""
+    if num_bytes < _GIB:
+        return f"{num_bytes / 2**20:.1f} MiB"
     return f"{num_bytes / _GIB:.1f} GiB"

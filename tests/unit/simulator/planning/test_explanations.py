@@ -24,7 +24,7 @@ def of_four_stages() -> dict[str, Explained]:
     [
         ("KV per token, model", "2 · 64 · 8 · 128 · 2 ÷ 1", "256.0 KiB"),
         ("KV per token, GPU of stage 0", "2 · 16 · 8 · 128 · 2 ÷ 1", "64.0 KiB"),
-        ("weights, GPU of stage 0", "(16 · 0.9 GiB + 1.5 GiB) ÷ 1", "16.0 GiB"),
+        ("weights, GPU of stage 0", "(16 · 930.0 MiB + 1.5 GiB) ÷ 1", "16.0 GiB"),
         ("micro-batches for 90%", "(4 - 1) · 0.9 ÷ 0.1", "27"),
     ],
 )
