@@ -58,4 +58,4 @@ sizes: env ## Report how long files and functions are; a report, not a gate.
 
 clean: ## Remove caches and build output; the environment stays (`rm -r .venv` removes it).
 	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find bench cli controller core engine simulator tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find bench cli controller core engine operator simulator tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -7,7 +7,17 @@ from pathlib import Path
 
 from tools.sources import ROOT, source_files
 
-FOLDERS = ("core", "engine", "controller", "simulator", "cli", "bench", "tools", "tests")
+FOLDERS = (
+    "core",
+    "engine",
+    "controller",
+    "operator",
+    "simulator",
+    "cli",
+    "bench",
+    "tools",
+    "tests",
+)
 LONG_FILE_LINES = 400
 LONG_FUNCTION_LINES = 50
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from pipelineserve.api import (
     ChunkingPolicy,
-    DType,
     EngineType,
     PipelineServe,
     PipelineServeSpec,
@@ -12,14 +11,7 @@ from pipelineserve.api import (
     RebalancingMode,
 )
 from pipelineserve.errors import Fault, InvalidInputError
-
-_TORCH_DTYPES = {
-    DType.AUTO: "float32",
-    DType.FLOAT32: "float32",
-    DType.FLOAT16: "float16",
-    DType.BFLOAT16: "bfloat16",
-}
-
+from pipelineserve_operator.render.engine_flags import as_flags, model_flags
 
 # Parts of the spec that only a cluster obeys.
 _CLUSTER_FIELDS = (
@@ -60,22 +52,16 @@ def engine_flags(
     spec = resource.spec
     chunking = spec.effective_chunking()
     flags = {
-        "model-folder": model_folder,
-        "served-name": resource.served_name,
+        "model-folder": str(model_folder),
+        **model_flags(spec, resource.served_name),
         "port": port,
-        "stages": spec.parallelism.stages,
-        "layers-per-stage": ",".join(map(str, spec.parallelism.layers.per_stage or ())),
-        "dtype": _TORCH_DTYPES[spec.model.dtype],
-        "max-context-tokens": spec.model.max_context_tokens or 0,
         "static-chunk-tokens": chunking.static_tokens,
         "max-chunk-tokens": chunking.ceiling_tokens,
-        "drain-seconds": spec.rollout.drain_seconds,
         "recovery-max-restarts": spec.recovery.max_restarts,
         "recovery-window-seconds": spec.recovery.window_seconds,
         "control-address": control_address,
     }
-    given = [f"--{name}={value}" for name, value in flags.items()]
-    return [*given, *spec.engine.args]
+    return [*as_flags(flags), *spec.engine.args]
 
 
 def drain_s(resource: PipelineServe) -> float:

@@ -12,6 +12,7 @@ from pipelineserve.errors import PipelineServeError
 from pipelineserve_cli.load.command import load
 from pipelineserve_cli.local import local
 from pipelineserve_cli.plan.command import plan
+from pipelineserve_cli.render import render
 from pipelineserve_cli.status.command import status
 from pipelineserve_cli.traces.command import trace
 
@@ -25,6 +26,7 @@ def pserve() -> None:
 pserve.add_command(load)
 pserve.add_command(local)
 pserve.add_command(plan)
+pserve.add_command(render)
 pserve.add_command(status)
 pserve.add_command(trace)
 

@@ -307,17 +307,27 @@ def parse_flags(arguments: Sequence[str]) -> StageHostSettings:
     )
     required = {
         "leader": (str, "HOST:PORT of the leader's --leader-address and --leader-port"),
-        "stage-index": (int, "which stage to run, from 0"),
+        "stage-index": (
+            int,
+            "which stage to run, from 0; of this host's, if there is a host index",
+        ),
         "model-folder": (Path, "folder on this host with config.json and safetensors"),
         "address": (str, "this host's own, as it stands in the leader's --stage-addresses"),
         "group-key-file": (Path, "the group's secret, the same file as the leader's"),
     }
     for name, (kind, text) in required.items():
         parser.add_argument(f"--{name}", type=kind, required=True, help=text)
-    parser.add_argument(
-        "--group-epoch", type=int, default=0, help="as the leader's; others are refused"
-    )
-    return StageHostSettings(**vars(parser.parse_args(arguments)))
+    optional = {
+        "group-epoch": (0, "as the leader's; others are refused"),
+        "host-index": (0, "which host this is, from 0, where every one has as many stages"),
+        "stages-per-host": (1, "how many stages each host before this one has"),
+    }
+    for name, (default, text) in optional.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=text)
+    values = vars(parser.parse_args(arguments))
+    # So that hosts may differ by one number, which a cluster can fill in for each.
+    values["stage_index"] += values.pop("host_index") * values.pop("stages_per_host")
+    return StageHostSettings(**values)
 
 
 def main(arguments: Sequence[str]) -> int:

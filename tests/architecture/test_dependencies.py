@@ -15,6 +15,7 @@ EXTRA_OF_FOLDER = {
     "core/pipelineserve/wire": "wire",
     "engine": "engine",
     "controller": "controller",
+    "operator": "operator",
     "simulator": "simulator",
     "cli": "cli",
 }
@@ -114,10 +115,11 @@ def test_an_undeclared_import_is_found() -> None:
 @pytest.mark.parametrize(
     ("extra", "folders"),
     [
-        (None, ("core", "engine", "controller", "simulator", "cli")),
+        (None, ("core", "engine", "controller", "operator", "simulator", "cli")),
         ("wire", ("core/pipelineserve/wire",)),
         ("engine", ("engine",)),
         ("controller", ("controller",)),
+        ("operator", ("operator",)),
         ("simulator", ("simulator",)),
         ("cli", ("cli",)),
         ("dev", ("tests", "tools", "bench")),
@@ -130,7 +132,7 @@ def test_every_declared_requirement_is_used(extra: str | None, folders: tuple[st
 
 def test_no_exception_outlives_its_reason() -> None:
     imported = imported_distributions(
-        "core", "engine", "controller", "simulator", "cli", "tests", "tools", "bench"
+        "core", "engine", "controller", "operator", "simulator", "cli", "tests", "tools", "bench"
     )
     assert imported & set(USED_WITHOUT_IMPORT) == set()
     assert set(USED_WITHOUT_IMPORT) <= everything_needed()

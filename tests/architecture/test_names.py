@@ -7,7 +7,17 @@ from collections.abc import Iterator
 import pytest
 from tools.sources import ROOT, source_files
 
-FOLDERS = ("core", "engine", "controller", "simulator", "cli", "bench", "tools", "tests")
+FOLDERS = (
+    "core",
+    "engine",
+    "controller",
+    "operator",
+    "simulator",
+    "cli",
+    "bench",
+    "tools",
+    "tests",
+)
 EMPTY_WORDS = frozenset(
     {
         *("manager", "managers", "helper", "helpers", "util", "utils", "misc", "common"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelineserve.errors import PipelineServeError
 from pipelineserve_engine.models.progress import LineProgress
 from pipelineserve_engine.models.resolve import resolve_model
-from pipelineserve_engine.models.store import default_cache_dir
+from pipelineserve_engine.models.store import default_cache_dir, storage_errors
 
 
 def main(arguments: list[str]) -> int:
@@ -21,6 +21,8 @@ def main(arguments: list[str]) -> int:
             cache_dir=options.cache_dir,
             progress=LineProgress(sys.stderr),
         )
+        if options.link is not None:
+            link_to(files.folder, options.link)
     except PipelineServeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -29,6 +31,18 @@ def main(arguments: list[str]) -> int:
         return 130
     sys.stdout.write(f"{files.folder}\n")
     return 0
+
+
+def link_to(folder: Path, link: Path) -> None:
+    """Make `link` a symbolic link to the folder, whatever it pointed to before.
+
+    Raises:
+        ModelUnavailableError: the link cannot be made, for example where a file is in its place.
+    """
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    with storage_errors(link.parent):
+        fresh.symlink_to(folder.absolute())
+        fresh.replace(link)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         default=default_cache_dir(os.environ),
         help="where models are kept (default: %(default)s)",
     )
+    parser.add_argument("--link", type=Path, help="a symbolic link to make to the model's folder")
     return parser
 
 

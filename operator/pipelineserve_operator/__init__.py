@@ -1,0 +1,1 @@
+"""The Kubernetes operator: from a PipelineServe to the objects that serve it."""

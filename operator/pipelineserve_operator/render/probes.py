@@ -1,0 +1,50 @@
+"""When a container counts as started, alive and ready."""
+
+from pipelineserve_operator.render import places, variables
+from pipelineserve_operator.render.subject import JsonObject
+
+_STARTUP_PERIOD_S = 5
+# The longest that a resource may allow. How long it does allow is a live field, so the operator
+# judges by it; the kubelet must only not be sooner.
+_STARTUP_DEADLINE_S = 86_400
+
+
+def of_server() -> JsonObject:
+    """Loading is no failure; stages that start anew leave the server alive and not ready."""
+    return {
+        "startupProbe": {
+            **_get("/health"),
+            "periodSeconds": _STARTUP_PERIOD_S,
+            "timeoutSeconds": 3,
+            "failureThreshold": _STARTUP_DEADLINE_S // _STARTUP_PERIOD_S,
+        },
+        "livenessProbe": {
+            **_get("/health"),
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 3,
+        },
+        "readinessProbe": {
+            **_get("/ready"),
+            "periodSeconds": 2,
+            "timeoutSeconds": 3,
+            "failureThreshold": 2,
+        },
+    }
+
+
+def of_worker() -> JsonObject:
+    """A worker is ready when its leader is, so that a disruption budget counts whole groups."""
+    program = ["python3", "-m", "pipelineserve_engine.leader_ready"]
+    return {
+        "readinessProbe": {
+            "exec": {"command": [*program, variables.LEADER_HOST, str(places.API_PORT)]},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+            "failureThreshold": 2,
+        }
+    }
+
+
+def _get(path: str) -> JsonObject:
+    return {"httpGet": {"path": path, "port": "api", "scheme": "HTTP"}}
