@@ -30,6 +30,13 @@ def starter() -> Path | None:
     return path if path.is_file() else None
 
 
+def foreign_definitions() -> list[dict[str, Any]]:
+    """Definitions of other projects' kinds: `PIPELINESERVE_TEST_CRDS`, else `../shared/crds`."""
+    given = os.environ.get("PIPELINESERVE_TEST_CRDS")
+    folder = Path(given) if given else _ROOT.parent / "shared" / "crds"
+    return [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
+
+
 @contextmanager
 def control_plane(folder: Path) -> Iterator["KubeApi"]:
     """An API server with controllers and without nodes, for the length of the block."""
@@ -90,6 +97,21 @@ class KubeApi:
             headers={"Content-Type": "application/apply-patch+yaml"},
         )
         return _checked(reply)
+
+    def try_apply(self, path: str, document: Mapping[str, Any]) -> str:
+        """What the server has against applying this object, nothing being changed; or nothing."""
+        reply = self._client.patch(
+            path,
+            params={
+                "fieldManager": "test",
+                "force": "true",
+                "dryRun": "All",
+                "fieldValidation": "Strict",
+            },
+            content=json.dumps(document),
+            headers={"Content-Type": "application/apply-patch+yaml"},
+        )
+        return "" if reply.is_success else str(reply.json()["message"])
 
     def delete(self, path: str) -> None:
         """Begin to delete an object and what belongs to it."""

@@ -73,7 +73,7 @@ def sidecar(subject: Subject, settings: OperatorSettings) -> JsonObject:
             sidecar_flags.flags(subject, settings),
             settings,
         ),
-        "env": variables.of_member(subject, Role.LEADER),
+        "env": variables.of_sidecar(),
         "ports": _ports(page=places.PAGE_PORT),
         "resources": compute.of_controller(subject.spec.resources),
         **_mounted(sidecar_volumes(subject, settings)),

@@ -45,21 +45,25 @@ def of_every_container() -> list[JsonObject]:
     return [{"name": name, "value": value} for name, value in _HOME.items()]
 
 
+def of_sidecar() -> list[JsonObject]:
+    """Of which replica it is."""
+    return [*of_every_container(), {"name": REPLICA, "valueFrom": _label(labels.REPLICA)}]
+
+
 def of_member(subject: Subject, role: Role) -> list[JsonObject]:
     """Who a pod is; the same text in every pod's template, another value in every pod."""
-    fields = {
-        POD_NAME: "metadata.name",
-        POD_IP: "status.podIP",
-        REPLICA: f"metadata.labels['{labels.REPLICA}']",
-        EPOCH: f"metadata.labels['{labels.EPOCH}']",
-        GROUP: f"metadata.labels['{labels.GROUP}']",
+    sources = {
+        POD_NAME: _field("metadata.name"),
+        POD_IP: _field("status.podIP"),
+        EPOCH: _label(labels.EPOCH),
+        GROUP: _label(labels.GROUP),
     }
     if role is Role.WORKER:
-        fields[POD_INDEX] = "metadata.labels['apps.kubernetes.io/pod-index']"
+        sources[POD_INDEX] = _label("apps.kubernetes.io/pod-index")
     leader = f"{names.pod(reference(GROUP), 0)}.{names.members(subject.name)}"
     return [
         *of_every_container(),
-        *({"name": name, "valueFrom": _field(path)} for name, path in fields.items()),
+        *({"name": name, "valueFrom": source} for name, source in sources.items()),
         {"name": LEADER_HOST, "value": leader},
     ]
 
@@ -87,6 +91,10 @@ def faults_in(engine: EngineSpec) -> list[Fault]:
         for index, entry in enumerate(engine.env)
         if entry.name in _HOME or entry.name.startswith(_OWN_PREFIX)
     ]
+
+
+def _label(key: str) -> JsonObject:
+    return _field(f"metadata.labels['{key}']")
 
 
 def _field(path: str) -> JsonObject:
