@@ -151,9 +151,7 @@ def test_every_pod_is_admitted_as_restricted(api: KubeApi, name: str) -> None:
     del account["metadata"]["ownerReferences"]
     api.apply(path_of(account), account)
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    answers = {
-        pod.name: api.try_create(pods, pod.document(NAMESPACE)) for pod in pods_of(objects)
-    }
+    answers = {pod.name: api.try_create(pods, pod.document(NAMESPACE)) for pod in pods_of(objects)}
     assert answers
     assert {pod: answer for pod, answer in answers.items() if answer} == {}
 

@@ -66,7 +66,7 @@ _VARIABLES = st.lists(
         ),
     ),
     max_size=3,
-    unique_by=lambda entry: entry["name"],
+    unique_by=lambda entry: str(entry["name"]),
 )
 _COMPUTE = st.dictionaries(st.sampled_from(["cpu", "memory"]), _QUANTITY, max_size=2)
 _TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}

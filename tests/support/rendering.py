@@ -1,4 +1,4 @@
-"""What is rendered, as a cluster would run it: objects by kind, pods of sets, arguments filled in."""
+"""What is rendered as a cluster would run it: pods of sets, arguments with variables filled in."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -41,6 +41,7 @@ def link_to(folder: Path, link: Path) -> None:
     """
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     with storage_errors(link.parent):
+        fresh.unlink(missing_ok=True)  # left by one that was killed under the same id
         fresh.symlink_to(folder.absolute())
         fresh.replace(link)
 

@@ -94,3 +94,24 @@ def test_the_command_fails_with_the_reason(
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("error: pvc://weights/qwen")
+
+
+def test_the_command_links_to_the_folder_whatever_the_link_was_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, link = _model_folder(tmp_path), tmp_path / "links" / "current"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "gone")
+    (link.parent / f".current.{os.getpid()}").symlink_to(tmp_path / "left")
+    assert main([f"file://{folder}", f"--link={link}"]) == 0
+    assert link.readlink() == folder
+    assert [path.name for path in link.parent.iterdir()] == ["current"]
+    assert capsys.readouterr().out == f"{folder}\n"
+
+
+def test_a_link_that_cannot_be_made_fails_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, link = _model_folder(tmp_path), tmp_path / "nowhere" / "current"
+    assert main([f"file://{folder}", f"--link={link}"]) == 1
+    assert "cannot be read or stored" in capsys.readouterr().err

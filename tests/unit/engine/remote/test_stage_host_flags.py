@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelineserve_engine.stage_host import main
+from pipelineserve_engine.stage_host import main, parse_flags
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +53,18 @@ def test_a_missing_flag_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None
         main(["--leader=h:1"])
     assert ended.value.code == 2
     assert "--stage-index" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "stage_index"),
+    [
+        ([], 1),
+        (["--host-index=0", "--stages-per-host=2"], 1),
+        (["--host-index=2", "--stages-per-host=2"], 5),
+        (["--host-index=2"], 3),
+    ],
+)
+def test_a_host_index_counts_whole_hosts_before_the_stage(
+    tmp_path: Path, more: list[str], stage_index: int
+) -> None:
+    assert parse_flags([*flags(tmp_path / "key"), *more]).stage_index == stage_index

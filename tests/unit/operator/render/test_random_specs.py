@@ -7,6 +7,7 @@ from hypothesis import given
 
 from pipelineserve_controller.settings import parse_settings as parse_sidecar
 from pipelineserve_engine.settings import parse_settings as parse_server
+from pipelineserve_engine.stage_host import StageHostSettings
 from pipelineserve_engine.stage_host import parse_flags as parse_stage_host
 from pipelineserve_operator.render import Subject, all_objects, group_template, revision_of
 from random_specs import LIVE, ROLLING, Spec
@@ -75,7 +76,7 @@ def test_programs_understand_their_flags_and_each_stage_has_one_host(
         sidecar = parse_sidecar(pods[0].arguments("controller", config_maps))
         assert sidecar.engine_address == server.control_address
         assert sidecar.replica_index == int(pods[0].labels["pipelineserve.dev/replica"])
-        hosts = {}
+        hosts: dict[int, StageHostSettings] = {}
         for pod in pods:
             for container in pod.containers():
                 if container["command"][-1] == "pipelineserve_engine.stage_host":
@@ -130,5 +131,3 @@ def test_names_and_labels_are_short_enough_for_the_longest_resource_name(
         limit = 52 if one["kind"] == "StatefulSet" else 63
         assert len(one["metadata"]["name"]) <= limit
         assert all(len(value) <= 63 for value in one["metadata"]["labels"].values())
-
-

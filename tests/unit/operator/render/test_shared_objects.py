@@ -1,0 +1,244 @@
+"""What all groups of a resource share: objectives, Services, who may reach it, budgets, alerts."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipelineserve import metrics
+from pipelineserve.api import resource_from_document
+from pipelineserve.errors import InvalidInputError
+from pipelineserve_controller.objectives import objectives_from_text, objectives_of
+from pipelineserve_operator.render import (
+    JsonObject,
+    OperatorSettings,
+    all_objects,
+    endpoint,
+    leader_selector,
+    shared_objects,
+    subject_of,
+)
+from rendering import SETTINGS, UID, a_subject, of_kind, pods_of
+from resource_documents import changed
+
+BARE = OperatorSettings(engine_image="e", controller_image="c")
+
+
+def one_of(
+    kind: str, changes: dict[str, Any] | None = None, settings: OperatorSettings = SETTINGS
+) -> JsonObject:
+    (found,) = of_kind(shared_objects(a_subject(changes), settings), kind)
+    return found
+
+
+def kinds(changes: dict[str, Any], settings: OperatorSettings = SETTINGS) -> list[str]:
+    return [one["kind"] for one in shared_objects(a_subject(changes), settings)]
+
+
+def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return selector.items() <= labels.items()
+
+
+def test_the_controller_reads_the_objectives_as_the_resource_says_them() -> None:
+    changes = {
+        "slo": {"ttft": {"milliseconds": 900, "percentile": 95}, "windowSeconds": 60},
+        "chunking": {"policy": "Greedy", "minTokens": 16, "maxTokens": 4096},
+        "rebalancing": {"mode": "Off"},
+        "queueing": {"order": "Triage", "lateSharePercent": 7},
+        "control": {"mode": "Advisory", "leaseSeconds": 9},
+    }
+    text = one_of("ConfigMap", changes)["data"]["objectives.json"]
+    objectives, _ = objectives_from_text(text, "objectives.json", generation=99)
+    subject = a_subject(changes)
+    document = {
+        "metadata.uid": UID,
+        "metadata.generation": subject.generation,
+        **{f"spec.{name}": value for name, value in changes.items()},
+    }
+    assert objectives == objectives_of(resource_from_document(changed(document), "test"), 99)
+    assert (objectives.resource_uid, objectives.generation) == (UID, 3)
+
+
+def test_the_ca_bundle_travels_with_the_objectives() -> None:
+    assert one_of("ConfigMap")["data"]["ca.crt"] == SETTINGS.ca_bundle
+
+
+def test_an_edit_of_what_an_engine_starts_with_reaches_the_next_start() -> None:
+    data = one_of("ConfigMap", {"chunking.staticTokens": 64, "recovery.maxRestarts": 9})["data"]
+    assert (data["static-chunk-tokens"], data["recovery-max-restarts"]) == ("64", "9")
+    raised = one_of("ConfigMap", {"chunking.maxTokens": 4096})["data"]
+    assert raised["max-chunk-tokens"] == "4096"
+
+
+def test_services_select_all_members_and_leaders() -> None:
+    changes = {"parallelism": {"stages": 4, "stagesPerPod": 2}}
+    objects = all_objects(a_subject(changes), SETTINGS)
+    members, api = of_kind(objects, "Service")
+    leader, worker = pods_of(objects)
+    assert selects(members["spec"]["selector"], worker.labels)
+    assert selects(api["spec"]["selector"], leader.labels)
+    assert not selects(api["spec"]["selector"], worker.labels)
+    assert (members["spec"]["clusterIP"], members["spec"]["publishNotReadyAddresses"]) == (
+        "None",
+        True,
+    )
+    assert "publishNotReadyAddresses" not in api["spec"]
+
+
+def test_the_serving_port_is_one_that_the_leaders_container_names() -> None:
+    objects = all_objects(a_subject(), SETTINGS)
+    (port,) = of_kind(objects, "Service")[1]["spec"]["ports"]
+    names = [one["name"] for one in pods_of(objects)[0].container("engine")["ports"]]
+    assert port["targetPort"] in names
+
+
+def test_the_endpoint_names_the_serving_service_and_its_port() -> None:
+    api = of_kind(shared_objects(a_subject(), SETTINGS), "Service")[1]
+    name, (port,) = api["metadata"]["name"], api["spec"]["ports"]
+    assert endpoint(a_subject()) == f"http://{name}.models.svc:{port['port']}/v1"
+
+
+def test_the_selector_of_the_scale_subresource_is_that_of_the_serving_service() -> None:
+    api = of_kind(shared_objects(a_subject(), SETTINGS), "Service")[1]
+    pairs = [f"{key}={value}" for key, value in api["spec"]["selector"].items()]
+    assert leader_selector("small") == ",".join(pairs)
+
+
+def test_the_account_of_the_pods_shows_no_token_to_the_api() -> None:
+    account = one_of("ServiceAccount")
+    assert account["automountServiceAccountToken"] is False
+    (pod,) = pods_of(all_objects(a_subject(), SETTINGS))
+    assert pod.spec["serviceAccountName"] == account["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("ingress_from", "rules"),
+    [
+        (..., [{"ports": [{"port": 8000, "protocol": "TCP"}]}]),
+        ([], []),
+        (
+            [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+            [
+                {
+                    "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+                    "ports": [{"port": 8000, "protocol": "TCP"}],
+                }
+            ],
+        ),
+    ],
+    ids=["nothing given", "nobody", "some"],
+)
+def test_clients_reach_the_api_only_as_the_resource_says(
+    ingress_from: Any, rules: list[JsonObject]
+) -> None:
+    given = {} if ingress_from is ... else {"networkPolicy": {"ingressFrom": ingress_from}}
+    policy = one_of("NetworkPolicy", given)["spec"]
+    members, *others = policy["ingress"]
+    assert members == {"from": [{"podSelector": policy["podSelector"]}]}
+    assert policy["podSelector"]["matchLabels"] == {"pipelineserve.dev/name": "small"}
+    assert others == rules
+
+
+def test_monitoring_opens_the_metrics_to_its_peers_and_to_nobody_else() -> None:
+    changes = {"monitoring.enabled": True, "networkPolicy": {"ingressFrom": []}}
+    _, monitoring = one_of("NetworkPolicy", changes)["spec"]["ingress"]
+    assert monitoring["from"] == list(SETTINGS.monitoring_peers)
+    assert [port["port"] for port in monitoring["ports"]] == [8000, 8090]
+    closed = replace(SETTINGS, monitoring_peers=())
+    assert len(one_of("NetworkPolicy", changes, closed)["spec"]["ingress"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("replicas", "max_unavailable", "min_available"),
+    [(3, 1, 4), (3, 2, 2), (2, 1, 2), (3, 3, None), (3, 5, None), (1, 1, None), (0, 1, None)],
+)
+def test_a_disruption_leaves_whole_groups(
+    replicas: int, max_unavailable: int, min_available: int | None
+) -> None:
+    changes = {
+        "replicas": replicas,
+        "rollout.maxUnavailable": max_unavailable,
+        "parallelism": {"stages": 4, "stagesPerPod": 2},
+    }
+    budgets = of_kind(shared_objects(a_subject(changes), SETTINGS), "PodDisruptionBudget")
+    assert [one["spec"]["minAvailable"] for one in budgets] == (
+        [] if min_available is None else [min_available]
+    )
+    assert all(one["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" for one in budgets)
+
+
+def test_one_replica_has_no_budget_even_if_none_may_be_unavailable() -> None:
+    changes = {"replicas": 1, "rollout": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert "PodDisruptionBudget" not in kinds(changes)
+
+
+def test_monitors_are_made_where_they_are_wanted_and_known() -> None:
+    wanted = {"monitoring.enabled": True}
+    assert {"PodMonitor", "PrometheusRule"} <= set(kinds(wanted))
+    assert {"PodMonitor", "PrometheusRule"} & set(kinds({})) == set()
+    assert {"PodMonitor", "PrometheusRule"} & set(kinds(wanted, BARE)) == set()
+
+
+def test_monitors_carry_the_labels_by_which_a_prometheus_finds_them() -> None:
+    changes = {"monitoring": {"enabled": True, "labels": {"release": "p"}, "interval": "7s"}}
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert one_of(kind, changes)["metadata"]["labels"]["release"] == "p"
+    endpoints = one_of("PodMonitor", changes)["spec"]["podMetricsEndpoints"]
+    assert [(one["port"], one["interval"]) for one in endpoints] == [("api", "7s"), ("page", "7s")]
+
+
+def rules(changes: dict[str, Any]) -> dict[str, str]:
+    (group,) = one_of("PrometheusRule", {"monitoring.enabled": True, **changes})["spec"]["groups"]
+    return {rule["alert"]: rule["expr"] for rule in group["rules"]}
+
+
+def test_an_alert_holds_each_target_against_its_percentile() -> None:
+    found = rules({"slo": {"tpot": {"percentile": 95, "milliseconds": 80}, "windowSeconds": 120}})
+    own = 'namespace="models",pipelineserve_dev_name="small"'
+    assert found["PipelineServeTPOTAboveTarget"] == (
+        "histogram_quantile(0.95, sum by (le) "
+        f"(rate(pipelineserve_tpot_seconds_bucket{{{own}}}[120s]))) > 0.08"
+    )
+    assert "PipelineServeTTFTAboveTarget" not in found
+
+
+def test_a_rate_spans_several_scrapes_however_short_the_window_is() -> None:
+    found = rules({"slo.windowSeconds": 10, "monitoring.interval": "1m"})
+    assert "[240s]" in found["PipelineServeTTFTAboveTarget"]
+
+
+def test_alerts_use_metrics_of_the_catalogue_only() -> None:
+    catalogue = (*metrics.CATALOGUE, *metrics.CONTROLLER_CATALOGUE)
+    names = {f"{metric.name}{end}" for metric in catalogue for end in ("", "_bucket")}
+    used = {
+        name
+        for expression in rules({}).values()
+        for name in re.findall(r"\bpipelineserve_\w+(?=\{)", expression)
+    }
+    assert used
+    assert used <= names
+
+
+def test_what_pods_need_comes_before_them() -> None:
+    order = [one["kind"] for one in all_objects(a_subject(), SETTINGS)]
+    last = order.index("StatefulSet")
+    for kind in ("ServiceAccount", "ConfigMap", "Service", "NetworkPolicy"):
+        assert order.index(kind) < last
+
+
+def test_without_an_operator_to_attend_to_the_sidecar_has_no_token() -> None:
+    (pod,) = pods_of(all_objects(a_subject(), BARE))
+    assert "operator" not in str(pod.container("controller"))
+
+
+def test_a_resource_that_no_api_server_has_stored_is_refused() -> None:
+    resource = resource_from_document(changed({}), "test")
+    with pytest.raises(InvalidInputError) as caught:
+        subject_of(resource)
+    assert [fault.field for fault in caught.value.faults] == [
+        "metadata.namespace",
+        "metadata.uid",
+        "metadata.generation",
+    ]
