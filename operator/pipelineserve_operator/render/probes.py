@@ -3,7 +3,7 @@
 from pipelineserve_operator.render import places, variables
 from pipelineserve_operator.render.subject import JsonObject
 
-_STARTUP_PERIOD_S = 5
+_STARTUP_PERIOD_S = 2
 # The longest that a resource may allow. How long it does allow is a live field, so the operator
 # judges by it; the kubelet must only not be sooner.
 _STARTUP_DEADLINE_S = 86_400
