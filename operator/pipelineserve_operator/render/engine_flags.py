@@ -21,7 +21,6 @@ _NEVER_GIVEN = (
     "control-tls-key",
     "control-tls-client-ca",
     "parent-pid",
-    "trace-file",
 )
 _ONLY_WITH_SEVERAL_PODS = (
     "stage-addresses",

@@ -41,7 +41,7 @@ def test_services_start_with_a_letter(name: str) -> None:
 
 @given(RESOURCE_NAMES, RESOURCE_NAMES)
 def test_no_name_is_anothers(one: str, other: str) -> None:
-    neighbours = [one, other, f"{one}-pods", f"{one}-api", f"p{one}", f"{one}-r0-e0"]
+    neighbours = [one, other, f"{one}-pods", f"{one}-api", f"p-{one}", f"{one}-r0-e0"]
     made = [ending(name) for name in dict.fromkeys(neighbours) for ending in ENDINGS]
     assert len(set(made)) == len(made)
 

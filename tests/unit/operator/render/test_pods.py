@@ -213,6 +213,12 @@ def test_every_flag_that_we_set_is_one_that_is_refused() -> None:
             leader({"engine.args": [argument]})
 
 
+@pytest.mark.parametrize("name", ["parent-pid", "control-tls-key", "group-key-file"])
+def test_flags_that_have_no_place_in_this_pod_are_refused_too(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"args\[0\]: --{name} is set by the operator"):
+        leader({"engine.args": [f"--{name}=/a"]})
+
+
 def test_an_engine_that_is_not_built_is_named() -> None:
     with pytest.raises(EngineNotBuiltError, match=r"spec.engine.type: expected Torch, got SGLang"):
         leader({"engine.type": "SGLang"})
