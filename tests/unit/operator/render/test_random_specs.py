@@ -1,6 +1,7 @@
 """Whatever valid spec is rendered, what must always hold does."""
 
 import json
+import re
 from typing import Any
 
 from hypothesis import given
@@ -120,6 +121,21 @@ def test_every_mount_has_its_volume_every_volume_a_mount_and_no_file_is_mounted_
         for container in pod.containers():
             paths = [mount["mountPath"] for mount in container["volumeMounts"]]
             assert len(set(paths)) == len(paths)
+
+
+@given(rolling=ROLLING, live=LIVE)
+def test_every_path_that_a_program_is_told_lies_in_a_volume_that_it_mounts(
+    rolling: Spec, live: Spec
+) -> None:
+    is_in_image = rolling["model"]["uri"].startswith("file:///models/a$")
+    for pod in pods_of(all_objects(subject_with(rolling, live), SETTINGS)):
+        for container in pod.containers():
+            mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+            told = re.findall(r"--([a-z-]+)=(?:unix:)?(/\S*)", "\n".join(container["args"]))
+            assert told
+            for flag, path in told:
+                if flag != "model-folder" or not is_in_image:
+                    assert any(f"{path}/".startswith(f"{folder}/") for folder in mounted), path
 
 
 @given(rolling=ROLLING, live=LIVE)
