@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 
+from pipelineserve_controller.objectives import objectives_from_text
 from pipelineserve_controller.settings import parse_settings as parse_sidecar
 from pipelineserve_engine.settings import parse_settings as parse_server
 from pipelineserve_engine.stage_host import StageHostSettings
@@ -71,6 +72,11 @@ def test_programs_understand_their_flags_and_each_stage_has_one_host(
     subject = subject_with(rolling, {**live, "replicas": 2})
     objects = all_objects(subject, SETTINGS)
     config_maps = of_kind(objects, "ConfigMap")
+    text = config_maps[0]["data"]["objectives.json"]
+    objectives, _ = objectives_from_text(text, "objectives.json", generation=0)
+    sizes = subject.spec.effective_chunking()
+    assert (objectives.resource_uid, objectives.generation) == (UID, subject.generation)
+    assert (objectives.min_tokens, objectives.max_tokens) == (sizes.min_tokens, sizes.max_tokens)
     for group, pods in groups(pods_of(objects)).items():
         server = parse_server(pods[0].arguments("engine", config_maps))
         assert server.static_chunk_tokens == subject.spec.effective_chunking().static_tokens
