@@ -35,8 +35,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipelineserve import metrics
 from pipelineserve.policy.chunking import Static
-from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.wire.policies import LeasedPolicy, encode_policy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
+from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve.wire.v1.scheduler_pb2_grpc import SchedulerControlStub
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model

@@ -11,20 +11,14 @@ from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.policy.control.heard import Heard
 from pipelineserve.policy.control.journal_format import to_json
 from pipelineserve.policy.control.objectives import Mode, Objectives
-from pipelineserve.policy.control.observation import RECOVERY_S
+from pipelineserve.policy.control.sending import Idle, SendingMemory, Sessions, next_sending
 from pipelineserve.policy.control.turns import ControlMemory, Turn, take_turn
-from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy
 from pipelineserve_controller.journal import Entry, Journal
 from pipelineserve_controller.picture import Moment, Parts, state_of
 from pipelineserve_controller.state import DecisionState, SidecarState
 
 logger = logging.getLogger(__name__)
-
-# A policy is renewed when this share of its lease has gone.
-_RENEWAL_SHARE = 0.3
-# A later controller sends nothing before its input counts as fresh. Until then an engine without a
-# policy is not one that this later controller has left.
-_VACANT_S = 2.0 * RECOVERY_S
 
 
 class ControlLoop:
@@ -55,10 +49,7 @@ class ControlLoop:
         self._unix_s = unix_s
         self._announce_to = announce_to
         self._memory = memory or ControlMemory()
-        self._in_force: LeasedPolicy | None = None
-        self._session = 0
-        self._vacant_since_s: float | None = None
-        self._applied_at_s = 0.0
+        self._sending = SendingMemory()
         self._moment = Moment(unix_s())
         self._news = asyncio.Condition()
         self.applied_generation = 0
@@ -123,46 +114,31 @@ class ControlLoop:
 
     async def _act(self, turn: Turn, heard: Heard, objectives: Objectives) -> None:
         """Send what is new, and renew what is not before its lease ends."""
-        if not turn.is_to_send or turn.policy is None:
-            self._in_force = None
-            if objectives.mode is not Mode.ACTIVE:
-                # To send nothing is what these objectives ask for.
-                self.applied_generation = objectives.generation
-            return
-        if self._parts.link.num_sessions != self._session:
-            # A new session: what the one before sent is not known to hold.
-            self._in_force, self._session = None, self._parts.link.num_sessions
-        if self._parts.link.is_superseded:
-            self._take_over_if_vacant(heard)
-            return
-        self._vacant_since_s = None
-        leased = LeasedPolicy(turn.policy, turn.lease_s, turn.static_chunk_tokens)
-        is_due = heard.now_s - self._applied_at_s >= _RENEWAL_SHARE * turn.lease_s
-        if leased == self._in_force and not is_due:
-            return
+        if not turn.is_to_send and objectives.mode is not Mode.ACTIVE:
+            # To send nothing is what these objectives ask for.
+            self.applied_generation = objectives.generation
+        link = self._parts.link
+        sessions = Sessions(link.num_sessions, link.is_superseded)
+        sending, self._sending = next_sending(self._sending, turn, heard, sessions)
+        match sending:
+            case Idle.KEEP:
+                return
+            case Idle.TAKE_OVER:
+                link.reopen()
+            case LeasedPolicy():
+                await self._send(sending, heard, objectives)
+
+    async def _send(self, leased: LeasedPolicy, heard: Heard, objectives: Objectives) -> None:
         try:
             await self._parts.link.apply(leased)
         except EngineUnavailableError as error:
             self.num_failed += 1
-            self._in_force = None
+            self._sending = self._sending.failed()
             logger.warning("policy not applied: %s", error)
             return
         self.num_applied += 1
-        self._in_force, self._applied_at_s = leased, heard.now_s
+        self._sending = self._sending.applied(leased, heard.now_s)
         self.applied_generation = objectives.generation
-
-    def _take_over_if_vacant(self, heard: Heard) -> None:
-        """Open a session anew once nobody's policy has been in force for a while."""
-        standing = heard.standing
-        if standing is None:
-            return
-        if standing.policy_sequence:
-            self._vacant_since_s = None
-        elif self._vacant_since_s is None:
-            self._vacant_since_s = heard.now_s
-        elif heard.now_s - self._vacant_since_s >= _VACANT_S:
-            self._vacant_since_s = None
-            self._parts.link.reopen()
 
     def _announce(self, decision: DecisionState) -> None:
         document = {"decision": to_json(decision)}

@@ -1,11 +1,9 @@
 """What an earlier run had learned, taken from its journal when this one starts."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
-from pipelineserve.policy.control.observation import ObservationMemory
-from pipelineserve.policy.control.turns import ControlMemory, take_turn
+from pipelineserve.policy.control.turns import ControlMemory, remembered, take_turn
 from pipelineserve_controller.journal import Entry, Start, journal_files, read_latest
 
 logger = logging.getLogger(__name__)
@@ -19,8 +17,7 @@ MOST_AGE_S = 3600.0
 def restored_memory(folder: Path, now_s: float, unix_s: float) -> ControlMemory:
     """The memory to begin with: the step-time model of the latest run, or nothing.
 
-    Only that, and which engine it is of, is kept. If the engine that is there differs in more than
-    its session, the first turn with it forgets both, as it does for any other engine.
+    See `remembered` for what is kept.
 
     Args:
         folder: of the journal; it may be missing.
@@ -35,9 +32,9 @@ def restored_memory(folder: Path, now_s: float, unix_s: float) -> ControlMemory:
     except Exception as error:  # noqa: BLE001 # whatever an old file does, this run must start
         logger.warning("nothing restored from %s: %s", files[-1].name, error)
         return ControlMemory()
-    learning = replace(memory.learning, refitted_at_s=now_s)
-    logger.info("restored from %s: a model of %d samples", files[-1].name, learning.num_samples)
-    return ControlMemory(ObservationMemory(engine=memory.observation.engine), learning)
+    num_samples = memory.learning.num_samples
+    logger.info("restored from %s: a model of %d samples", files[-1].name, num_samples)
+    return remembered(memory, now_s)
 
 
 def _latest_memory(path: Path, unix_s: float) -> ControlMemory:

@@ -11,12 +11,13 @@ import grpc
 
 from pipelineserve.errors import EngineUnavailableError, InvalidInputError
 from pipelineserve.policy.control.heard import EngineFacts, Heard
+from pipelineserve.policy.control.inbox import Inbox
+from pipelineserve.policy.scheduling import LeasedPolicy
 from pipelineserve.wire.events import decode_hello, decode_records
-from pipelineserve.wire.policies import LeasedPolicy, encode_policy
+from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve.wire.v1.scheduler_pb2_grpc import SchedulerControlStub
 from pipelineserve_controller.backoff import Backoff
-from pipelineserve_controller.inbox import Inbox
 from pipelineserve_controller.settings import SidecarSettings
 
 if TYPE_CHECKING:

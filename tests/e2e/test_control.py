@@ -22,8 +22,8 @@ from pipelineserve import metrics
 from pipelineserve.policy.ordering import Ageing
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
-from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.wire.policies import LeasedPolicy, encode_policy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
+from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from policy_views import line_model
 from served_model import ServedModel

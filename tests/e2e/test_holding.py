@@ -11,9 +11,9 @@ from engine_server import PATIENCE_S, EngineServer
 from pipelineserve import metrics
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
-from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.policy.step_time import StepTimeModel, StepTimeTable
-from pipelineserve.wire.policies import LeasedPolicy, encode_policy
+from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from served_model import ServedModel
 from streaming_load import stream_text

@@ -9,8 +9,8 @@ import grpc
 
 from engine_server import PATIENCE_S
 from pipelineserve.policy.chunking import Static
-from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.wire.policies import LeasedPolicy, encode_policy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
+from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve.wire.v1.scheduler_pb2_grpc import SchedulerControlStub
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from pipelineserve.policy.chunking import ChunkDecision, Static
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.scheduler.messages import MicroBatch, Piece
 from pipelineserve.scheduler.requests import FinishReason, RequestRecord
-from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve_engine.control.assembly import make_desk
 from pipelineserve_engine.control.desk import ControlDesk
 from pipelineserve_engine.stage_messages import StepReport

@@ -23,3 +23,18 @@ class SchedulingPolicy:
     chunking: Static | Predictive
     order: Arrival | Ageing | Triage = field(default_factory=Arrival)
     holding: Rebalance | HoldNothing = field(default_factory=HoldNothing)
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedPolicy:
+    """A policy, for how long it holds, and what comes after it.
+
+    Attributes:
+        policy: to be put in force.
+        lease_s: for how many seconds it holds without a newer one.
+        static_chunk_tokens: the chunk that holds once a lease has ended; None: as it was.
+    """
+
+    policy: SchedulingPolicy
+    lease_s: float
+    static_chunk_tokens: int | None = None

@@ -67,6 +67,11 @@ class RequestRecord:
     longest_gap_s: float = 0.0
 
     @property
+    def ttft_s(self) -> float | None:
+        """Arrival to first token; None without one."""
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
+    @property
     def tpot_s(self) -> float | None:
         """(Last - first token) ÷ (output tokens - 1); None below two tokens."""
         if self.num_output_tokens < 2 or self.first_token_s is None or self.last_token_s is None:

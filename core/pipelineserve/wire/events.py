@@ -5,7 +5,6 @@ nothing in it can be trusted.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pipelineserve.errors import Fault, InvalidInputError
@@ -16,6 +15,7 @@ from pipelineserve.policy.control.heard import (
     RequestSeen,
     Standing,
     StepSeen,
+    Told,
 )
 from pipelineserve.policy.step_time import StepFeatures
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
@@ -39,17 +39,6 @@ _ENDINGS = {
 }
 _MessageT = TypeVar("_MessageT")
 _SeenT = TypeVar("_SeenT")
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One event's records that are possible, and how many are not."""
-
-    steps: tuple[StepSeen, ...]
-    requests: tuple[RequestSeen, ...]
-    standing: Standing | None
-    num_lost: int
-    num_refused: int
 
 
 def decode_hello(message: pb.Hello) -> EngineFacts:

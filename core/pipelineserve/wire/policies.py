@@ -13,7 +13,7 @@ from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
-from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.policy.step_time import (
     LEAST_STEP_S,
     StepCoefficients,
@@ -59,21 +59,6 @@ _MODES = {
     pb.REBALANCE_MODE_E2E_FIRST: HoldMode.E2E_FIRST,
 }
 _WIRE_MODES = {mode: number for number, mode in _MODES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class LeasedPolicy:
-    """A policy, for how long it holds, and what comes after it.
-
-    Attributes:
-        policy: to be put in force.
-        lease_s: for how many seconds it holds without a newer one.
-        static_chunk_tokens: the chunk that holds once a lease has ended; None: as it was.
-    """
-
-    policy: SchedulingPolicy
-    lease_s: float
-    static_chunk_tokens: int | None = None
 
 
 def encode_policy(leased: LeasedPolicy) -> pb.Policy:

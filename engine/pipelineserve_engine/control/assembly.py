@@ -6,15 +6,19 @@ from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.scheduler.settings import SchedulerSettings
+from pipelineserve.scheduler.telling.collecting import Collector
+from pipelineserve.scheduler.telling.live_requests import LiveRequests
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_engine.control.desk import ControlDesk, first_epoch
-from pipelineserve_engine.control.live_requests import LiveRequests
 from pipelineserve_engine.control.recorder import Recorder
-from pipelineserve_engine.control.snapshots import SnapshotSource
-from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.observation import Listener, Observer
 from pipelineserve_engine.telemetry import Telemetry
 
 ENGINE_NAME = "pipelineserve-torch"
+
+
+class HeardLiveRequests(LiveRequests, Listener):
+    """The live requests as the observer's listener."""
 
 
 def make_desk(
@@ -37,13 +41,9 @@ def make_desk(
         unix_time_s: the wall clock's time, from which epochs are counted.
     """
     session = ControlSession(first_epoch(unix_time_s))
-    live_requests = LiveRequests()
-    recorder = Recorder(
-        num_stages,
-        session,
-        SnapshotSource(scheduler, session, live_requests),
-        telemetry.counter(metrics.RECORDS_LOST).inc,
-    )
+    live_requests = HeardLiveRequests()
+    collector = Collector(num_stages, scheduler, session, live_requests)
+    recorder = Recorder(collector, telemetry.counter(metrics.RECORDS_LOST).inc)
     observer.add(live_requests)
     observer.add(recorder)
     default = SchedulingPolicy(Static(static_chunk_tokens))

@@ -1,17 +1,13 @@
 """Where controllers' policies are taken in, in the engine's thread, between two micro-batches."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from pipelineserve import metrics
-from pipelineserve.policy.chunking import Static
-from pipelineserve.policy.holding import HoldNothing
-from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.scheduler.session import ControlSession, Granted, Refusal, Refused, Repeated
-from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
+from pipelineserve.scheduler.leases import Adopted, LeaseKeeper, Schedulable
+from pipelineserve.scheduler.session import ControlSession, Refusal, Refused, Repeated
 from pipelineserve_engine.control.recorder import Recorder
 from pipelineserve_engine.control.watchers import Watcher
 from pipelineserve_engine.telemetry import Telemetry
@@ -28,14 +24,6 @@ class Outcome(Enum):
     APPLIED = "applied"
     REPEATED = "repeated"
     INVALID = "invalid"
-
-
-class Schedulable(Protocol):
-    """What schedules by the policy that it is given."""
-
-    def adopt(self, policy: SchedulingPolicy) -> int:
-        """Schedule by it from the next micro-batch on, and return that one's sequence."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +71,8 @@ class ControlDesk:
         recorder: Recorder,
         telemetry: Telemetry,
     ) -> None:
-        self._scheduler = scheduler
         self._session = session
-        self._fallback = replace(default, holding=HoldNothing(Reason.LEASE_ENDED))
+        self._leases = LeaseKeeper(scheduler, session, default)
         self._recorder = recorder
         self._telemetry = telemetry
         # From the start, or the first of each would not show as a rise.
@@ -116,19 +103,14 @@ class ControlDesk:
         self, epoch: int, sequence: int, leased: LeasedPolicy, now_s: float
     ) -> Applied | Refused:
         """Put a policy in force before the next micro-batch is composed, or say why not."""
-        match self._session.check(epoch, sequence):
+        match self._leases.apply(epoch, sequence, leased, now_s):
             case Refused() as refused:
                 self.count(refused.refusal)
                 return refused
             case Repeated(first_micro_batch):
                 self.count(Outcome.REPEATED)
                 return Applied(first_micro_batch)
-            case Granted():
-                first_micro_batch = self._scheduler.adopt(leased.policy)
-                if leased.static_chunk_tokens is not None:
-                    static = Static(leased.static_chunk_tokens)
-                    self._fallback = replace(self._fallback, chunking=static)
-                self._session.grant(sequence, first_micro_batch, leased.lease_s, now_s)
+            case Adopted(first_micro_batch):
                 self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(1)
                 self.count(Outcome.APPLIED)
                 return Applied(first_micro_batch)
@@ -140,8 +122,7 @@ class ControlDesk:
             Seconds until there is something to do again, infinite if nothing is planned. A lease
             need not be waited for: nothing is composed without a turn before it.
         """
-        if self._session.lapse(now_s):
-            self._scheduler.adopt(self._fallback)
+        if self._leases.lapse(now_s):
             self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(0)
             self._telemetry.counter(metrics.POLICY_LAPSES).inc()
             logger.warning("the policy's lease has ended; back to the static chunk")

@@ -10,8 +10,9 @@ from typing import NoReturn, Protocol, TypeVar
 import grpc
 
 from pipelineserve.errors import EngineUnavailableError, Fault, InvalidInputError
+from pipelineserve.policy.scheduling import LeasedPolicy
 from pipelineserve.scheduler.session import Refusal, Refused
-from pipelineserve.wire.policies import LeasedPolicy, decode_policy
+from pipelineserve.wire.policies import decode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve.wire.v1.scheduler_pb2_grpc import SchedulerControlServicer
 from pipelineserve_engine.control.desk import MAX_WATCHERS, ControlDesk, Opened, Outcome

@@ -1,20 +1,17 @@
 """What the screen shows of the recent past: bounded, and gaps where nothing was known."""
 
 import random
-from itertools import pairwise
 
 import pytest
 
-from control_turns import Course, make_engine, make_objectives, make_request, make_step
+from control_turns import Course, make_engine, make_objectives
 from pipelineserve.policy.control.decide import Fact
 from pipelineserve.policy.control.feasibility import Verdict
 from pipelineserve.policy.control.objectives import ChunkLaw, HoldLaw
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.wire.events import Told
 from pipelineserve_controller.backoff import Backoff
 from pipelineserve_controller.chronicle import Chronicle
 from pipelineserve_controller.facts import fact_texts, feasible_instead, policy_text
-from pipelineserve_controller.inbox import MAX_REQUESTS_PER_TURN, MAX_STEPS_PER_TURN, Inbox
 from pipelineserve_controller.state import MAX_DECISIONS, MAX_HISTORY
 
 
@@ -105,23 +102,3 @@ def test_pauses_grow_are_bounded_and_spread() -> None:
         assert 0.5 * bound_s <= pause_s <= bound_s
         backoff = backoff.failed()
     assert backoff.succeeded().pause_s(chance) <= 0.1
-
-
-def test_the_inbox_thins_steps_evenly_and_keeps_the_last() -> None:
-    inbox = Inbox()
-    steps = tuple(make_step(k) for k in range(1, 161))
-    inbox.put(Told(steps, (), None, 0, 0))
-    heard = inbox.take(0.0, None)
-    sequences = [step.sequence for step in heard.steps]
-    assert len(sequences) == MAX_STEPS_PER_TURN
-    assert sequences[-1] == 160
-    assert {b - a for a, b in pairwise(sequences)} == {10}
-    assert heard.num_steps == 160
-    assert inbox.take(0.0, None).steps == ()
-
-
-def test_the_inbox_bounds_requests_and_counts_what_it_drops() -> None:
-    inbox = Inbox()
-    inbox.put(Told((), (make_request(),) * (MAX_REQUESTS_PER_TURN + 5), None, 2, 0))
-    heard = inbox.take(0.0, None)
-    assert (len(heard.requests), heard.num_lost) == (MAX_REQUESTS_PER_TURN, 7)

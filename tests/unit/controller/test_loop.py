@@ -10,8 +10,7 @@ from control_turns import make_objectives
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.control.objectives import ChunkLaw, Mode
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_controller.journal import Journal, journal_files
 from pipelineserve_controller.objectives import Source

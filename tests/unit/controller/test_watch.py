@@ -9,8 +9,7 @@ import pytest
 from certificates import HOST, Authority, KeyPair
 from pipelineserve.errors import EngineUnavailableError
 from pipelineserve.policy.chunking import Static
-from pipelineserve.policy.scheduling import SchedulingPolicy
-from pipelineserve.wire.policies import LeasedPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_controller import watch
 from pipelineserve_controller.settings import SidecarSettings

@@ -114,6 +114,23 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What the engine told at once.
+
+    Attributes:
+        standing: None: it was not told, or was impossible.
+        num_lost: records lost on the way since the session began.
+        num_refused: records among these that were impossible and left out.
+    """
+
+    steps: tuple[StepSeen, ...]
+    requests: tuple[RequestSeen, ...]
+    standing: Standing | None
+    num_lost: int
+    num_refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """All of one turn.
 

@@ -63,6 +63,20 @@ class Turn:
     verdict: Verdict | None
 
 
+def remembered(memory: ControlMemory, now_s: float) -> ControlMemory:
+    """What of a run that has ended the next one begins with: the step-time model, and whose it is.
+
+    If the engine that is there differs in more than its session, the first turn with it forgets
+    both, as it does for any other engine.
+
+    Args:
+        memory: after the last turn of the run.
+        now_s: the clock that the next run's turns are timed by.
+    """
+    learning = replace(memory.learning, refitted_at_s=now_s)
+    return ControlMemory(ObservationMemory(engine=memory.observation.engine), learning)
+
+
 def take_turn(
     memory: ControlMemory, heard: Heard, objectives: Objectives
 ) -> tuple[Turn, Observation, ControlMemory]:

@@ -14,10 +14,10 @@ from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.rebalancing import HoldMode, Rebalance
-from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.policy.step_time import StepCoefficients, StepTimeModel, StepTimeTable
 from pipelineserve.policy.triage import Triage
-from pipelineserve.wire.policies import LeasedPolicy, decode_policy, encode_policy
+from pipelineserve.wire.policies import decode_policy, encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 
 CEILING = 2048

@@ -10,9 +10,8 @@ from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.scheduler.session import NO_POLICY, ControlSession, Refusal, Refused
-from pipelineserve.wire.policies import LeasedPolicy
 from pipelineserve_engine.control.assembly import make_desk
 from pipelineserve_engine.control.desk import (
     MAX_WATCHERS,

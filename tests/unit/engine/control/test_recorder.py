@@ -7,21 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_parts import a_decode, a_micro_batch, a_report, an_end
+from control_parts import a_decode, a_micro_batch, a_piece, a_report, an_end
 from pipelineserve.scheduler.requests import FinishReason
 from pipelineserve.scheduler.session import ControlSession
-from pipelineserve.wire.v1 import scheduler_pb2 as pb
-from pipelineserve_engine.control.live_requests import LiveRequests
-from pipelineserve_engine.control.recorder import (
+from pipelineserve.scheduler.telling.collecting import (
     FLUSH_PERIOD_S,
     FLUSH_RECORDS,
     SNAPSHOT_PERIOD_S,
-    Recorder,
-    request_record,
+    Collector,
 )
-from pipelineserve_engine.control.snapshots import SnapshotSource
+from pipelineserve.scheduler.telling.live_requests import LiveRequests
+from pipelineserve.wire.events import decode_records
+from pipelineserve.wire.v1 import scheduler_pb2 as pb
+from pipelineserve_engine.control.assembly import HeardLiveRequests
+from pipelineserve_engine.control.messages import records_message, request_message
+from pipelineserve_engine.control.recorder import Recorder
 from pipelineserve_engine.control.watchers import Watcher
-from scripted_engine import a_scripted_engine
+from scripted_engine import a_request, a_scripted_engine
 
 MANY = 1_000_000
 T0_S = 100.0
@@ -38,8 +40,8 @@ class Watched:
 
     def __post_init__(self) -> None:
         scheduler = a_scripted_engine().core.scheduler
-        snapshots = SnapshotSource(scheduler, self.session, LiveRequests())
-        self.recorder = Recorder(1, self.session, snapshots, self.lost.append)
+        collector = Collector(1, scheduler, self.session, LiveRequests())
+        self.recorder = Recorder(collector, self.lost.append)
 
     def step(self, sequence: int, now_s: float = T0_S) -> None:
         """One micro-batch there and back."""
@@ -183,7 +185,7 @@ def test_what_was_in_flight_when_the_stages_failed_is_no_step() -> None:
 
 
 def test_a_request_that_ended_has_all_its_times() -> None:
-    assert request_record(an_end()) == pb.RequestRecord(
+    assert request_message(an_end()) == pb.RequestRecord(
         outcome=pb.OUTCOME_LENGTH,
         arrival_s=10.0,
         end_s=15.0,
@@ -199,7 +201,7 @@ def test_a_request_that_ended_has_all_its_times() -> None:
 
 
 def test_what_does_not_apply_to_a_request_is_absent() -> None:
-    record = request_record(
+    record = request_message(
         an_end(
             finish=FinishReason.CANCELLED,
             first_issue_s=None,
@@ -215,7 +217,7 @@ def test_what_does_not_apply_to_a_request_is_absent() -> None:
 
 @pytest.mark.parametrize("finish", FinishReason)
 def test_every_end_has_an_outcome_of_its_own(finish: FinishReason) -> None:
-    outcome = request_record(an_end(finish=finish)).outcome
+    outcome = request_message(an_end(finish=finish)).outcome
     assert pb.Outcome.Name(outcome) == f"OUTCOME_{finish.value.upper()}"
 
 
@@ -227,6 +229,33 @@ def test_a_rejected_request_is_told_as_well() -> None:
     (rejected,) = records.requests
     assert rejected.outcome == pb.OUTCOME_REJECTED
     assert (rejected.arrival_s, rejected.end_s, rejected.num_prompt_tokens) == (T0_S, T0_S, 5)
+
+
+# What a controller makes of it
+
+
+def test_a_controller_hears_on_the_wire_what_its_twin_hears_without_it() -> None:
+    engine = a_scripted_engine()
+    live = HeardLiveRequests()
+    engine.observer.add(live)
+    session = ControlSession(1)
+    collector = Collector(2, engine.core.scheduler, session, live)
+    collector.begin(T0_S)
+    session.open()
+    session.grant(9, 2, lease_s=5.0, now_s=T0_S)
+    engine.core.submit(a_request("a", num_prompt_tokens=20), T0_S)
+    collector.sent(a_micro_batch(3, [a_decode(9), a_piece(4, 5)], slot_index=1), T0_S)
+    collector.stepped(3, 0, T0_S, T0_S + 0.25)
+    collector.stepped(3, 1, T0_S + 0.5, T0_S + 1.5)
+    collector.completed(3, T0_S + 2.0, 0)
+    for finish in FinishReason:
+        collector.ended(an_end(finish=finish))
+    collector.ended(an_end(first_token_s=None, last_token_s=None, num_output_tokens=0))
+    collector.rejected(7, T0_S)
+    batch = collector.take(T0_S + 3.0)
+    assert len(batch.steps) == 1
+    assert decode_records(records_message(batch)) == batch.told(num_lost=0)
+    assert batch.told(num_lost=2).num_lost == 2
 
 
 # Slow watchers

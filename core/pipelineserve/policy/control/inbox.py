@@ -1,7 +1,13 @@
 """What came from the engine and has not been looked at; bounded, whatever the engine sends."""
 
-from pipelineserve.policy.control.heard import EngineFacts, Heard, RequestSeen, Standing, StepSeen
-from pipelineserve.wire.events import Told
+from pipelineserve.policy.control.heard import (
+    EngineFacts,
+    Heard,
+    RequestSeen,
+    Standing,
+    StepSeen,
+    Told,
+)
 
 # A model learns from a sample of the steps as well as from all, and a journal stays small.
 MAX_STEPS_PER_TURN = 16

@@ -1,10 +1,9 @@
-"""The live requests as the snapshot needs them: who waits for how long, who decodes how fast."""
+"""The live requests as a standing needs them: who waits for how long, who decodes how fast."""
 
 from dataclasses import dataclass
 
 from pipelineserve.scheduler.messages import Emission
 from pipelineserve.scheduler.requests import RequestRecord
-from pipelineserve_engine.observation import Listener
 
 PERCENTILES = (0.50, 0.90, 0.99)
 
@@ -25,8 +24,8 @@ class _Decoding:
         )
 
 
-class LiveRequests(Listener):
-    """Listens whether anyone watches or not: who begins to watch is told of all that live.
+class LiveRequests:
+    """Hears of every request, watched or not: who begins to watch is told of all that live.
 
     Costs a lookup and two assignments per token.
     """
@@ -63,7 +62,7 @@ class LiveRequests(Listener):
         arrival_s = next(iter(self._waiting.values()), None)
         return 0.0 if arrival_s is None else max(0.0, now_s - arrival_s)
 
-    def tpot_percentiles_s(self, now_s: float) -> list[float]:
+    def tpot_percentiles_s(self, now_s: float) -> tuple[float, ...]:
         """At `PERCENTILES`, over those with two tokens or more; empty if there is none."""
         values = sorted(
             decoding.tpot_s(now_s)
@@ -71,5 +70,7 @@ class LiveRequests(Listener):
             if decoding.num_tokens > 1
         )
         if not values:
-            return []
-        return [values[min(len(values) - 1, int(share * len(values)))] for share in PERCENTILES]
+            return ()
+        return tuple(
+            values[min(len(values) - 1, int(share * len(values)))] for share in PERCENTILES
+        )

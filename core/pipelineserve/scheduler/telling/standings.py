@@ -1,0 +1,49 @@
+"""How things stand: the scheduler, the policy in force and the live requests in one value."""
+
+from pipelineserve.policy.control.heard import Standing
+from pipelineserve.policy.predictive import Predictive
+from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve.scheduler.session import ControlSession
+from pipelineserve.scheduler.telling.live_requests import LiveRequests
+from pipelineserve.scheduler.telling.steps import StepAssembler
+
+# In which a backlog should be gone when no policy in force says so; a fifth of a 2 s TTFT target.
+_HORIZON_S = 0.4
+
+
+def standing_of(
+    scheduler: Scheduler,
+    session: ControlSession,
+    live_requests: LiveRequests,
+    steps: StepAssembler,
+    now_s: float,
+) -> Standing:
+    """How things stand at this moment."""
+    view = scheduler.view(0, now_s)
+    even_decodes = -(-view.num_decoding // view.num_slots)
+    return Standing(
+        engine_now_s=now_s,
+        num_waiting=view.num_waiting,
+        waiting_tokens=view.waiting_tokens,
+        num_running=scheduler.census().running,
+        num_decoding=view.num_decoding,
+        num_held=scheduler.num_held,
+        kv_free_ratio=view.kv_free_ratio,
+        oldest_wait_s=live_requests.oldest_wait_s(now_s),
+        running_tpot_s=live_requests.tpot_percentiles_s(now_s),
+        policy_epoch=session.in_force.epoch,
+        policy_sequence=session.in_force.sequence,
+        lease_left_s=session.lease_left_s(now_s),
+        demand_tokens_per_s=_demand_tokens_per_s(scheduler, now_s),
+        capacity_tokens_per_s=steps.capacity_tokens_per_s,
+        # With one slot none may be in flight: its share of the pool stands in.
+        most_decodes=max(steps.most_decodes, even_decodes),
+    )
+
+
+def _demand_tokens_per_s(scheduler: Scheduler, now_s: float) -> float:
+    """As `Predictive.required_tokens_per_s` has it."""
+    policy = scheduler.chunk_policy
+    horizon_s = policy.horizon_s if isinstance(policy, Predictive) else _HORIZON_S
+    arrived_tokens, window_s = scheduler.arrived_tokens(now_s)
+    return max(scheduler.prefill_tokens / horizon_s, arrived_tokens / window_s)
