@@ -13,11 +13,11 @@ from pipelineserve_simulator.hardware.measured import measured_model
 from pipelineserve_simulator.hardware.noise import ProfileNoise
 from pipelineserve_simulator.kernel.chance import Chance
 from pipelineserve_simulator.measures.runs import RunOutcome
+from pipelineserve_simulator.pipeline.control import Control
 from pipelineserve_simulator.pipeline.costs import Noise, NoNoise
 from pipelineserve_simulator.pipeline.executor import run_pipeline
 from pipelineserve_simulator.pipeline.faults import Fault
 from pipelineserve_simulator.pipeline.options import (
-    ControlTurns,
     FreeRunning,
     Interleaved,
     LockStep,
@@ -29,7 +29,7 @@ from pipelineserve_simulator.workloads.requests import Workload
 SchedulerMaker = Callable[[SchedulerSettings, StepTimeModel], Scheduler]
 """Makes a scheduler with its policies, from sizes and from what a controller would know."""
 
-ControlMaker = Callable[[Scheduler], ControlTurns]
+ControlMaker = Callable[[Scheduler], Control]
 """Makes a controller for a scheduler."""
 
 

@@ -1,6 +1,6 @@
 """Runs the shared scheduler on virtual time: arrivals, faults, control, and micro-batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -8,15 +8,15 @@ from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_simulator.kernel.events import EventHeap
 from pipelineserve_simulator.kernel.ticks import to_seconds, to_ticks
 from pipelineserve_simulator.measures.runs import RunOutcome
+from pipelineserve_simulator.pipeline.control import ControlledRun
 from pipelineserve_simulator.pipeline.conveyor import Conveyor, Rank
 from pipelineserve_simulator.pipeline.costs import PipelineCosts
-from pipelineserve_simulator.pipeline.faults import Pace, StageLost, StageSlowed
+from pipelineserve_simulator.pipeline.faults import ControlFault, Pace, StageLost, StageSlowed
 from pipelineserve_simulator.pipeline.free_running import FreeRunningConveyor
 from pipelineserve_simulator.pipeline.interleaved import InterleavedConveyor
 from pipelineserve_simulator.pipeline.leader import Leader
 from pipelineserve_simulator.pipeline.lock_step import LockStepConveyor
 from pipelineserve_simulator.pipeline.options import (
-    ControlTurns,
     FreeRunning,
     Interleaved,
     LockStep,
@@ -40,13 +40,16 @@ def run_pipeline(
         options: the rest.
 
     Raises:
-        ValueError: the requests are not in order, or the scheduler shares prefixes: all tokens are
-            alike here, so every prompt would be found in the cache.
+        ValueError: the requests are not in order, a fault is that of a controller and there is
+            none, or the scheduler shares prefixes: all tokens are alike here, so every prompt would
+            be found in the cache.
     """
     if scheduler.settings.shares_prefixes:
         raise ValueError("expected a scheduler that shares no prefixes; set shares_prefixes=False")
     if any(a.arrival_s > b.arrival_s for a, b in pairwise(requests)):
         raise ValueError("expected requests in the order of arrival; sort them by arrival_s")
+    if options.control is None and any(isinstance(f, ControlFault) for f in options.faults):
+        raise ValueError("expected a controller for its faults, got none; set make_control")
     return _Run(requests, scheduler, costs, options).to_end()
 
 
@@ -68,7 +71,8 @@ class _Run:
         for lost in [fault for fault in options.faults if isinstance(fault, StageLost)]:
             self._heap.push(to_ticks(lost.at_s), Rank.FAULT, partial(self._lose, lost))
         if options.control is not None:
-            self._push_control(options.control, 0)
+            faults, num_stages = options.faults, costs.num_stages
+            options.control.begin(ControlledRun(num_stages, faults, self._plan))
 
     def to_end(self) -> RunOutcome:
         """Go from instant to instant while a request is live or to come."""
@@ -105,14 +109,14 @@ class _Run:
         self._num_arrived += 1
         self._push_arrival()
 
-    def _push_control(self, control: ControlTurns, now_ticks: int) -> None:
-        at_ticks = now_ticks + max(1, to_ticks(control.period_s))
-        self._heap.push(at_ticks, Rank.CONTROL, partial(self._control, control))
+    def _plan(self, at_s: float, rank: Rank, action: Callable[[float], None]) -> None:
+        """See `Agenda`."""
+        at_ticks = max(self._heap.now_ticks, to_ticks(at_s))
+        self._heap.push(at_ticks, rank, partial(self._act, action))
 
-    def _control(self, control: ControlTurns, now_ticks: int) -> None:
+    def _act(self, action: Callable[[float], None], now_ticks: int) -> None:
         if self._has_work:
-            control.take(to_seconds(now_ticks))
-            self._push_control(control, now_ticks)
+            action(to_seconds(now_ticks))
 
     def _lose(self, lost: StageLost, now_ticks: int) -> None:
         self._leader.lose_all()

@@ -49,7 +49,51 @@ class StageLost:
             raise ValueError(f"expected times of at least 0, got {self}")
 
 
-Fault = StageSlowed | StageLost
+@dataclass(frozen=True, slots=True)
+class ControllerGone:
+    """The controller's process is away for a while; the lease of its policy then ends.
+
+    Attributes:
+        start_s, end_s: from when until when; another process then begins.
+        keeps_journal: whether that one begins with the step-time model that this one had learned.
+
+    Raises:
+        ValueError: the end is not after the start.
+    """
+
+    start_s: float
+    end_s: float
+    keeps_journal: bool = True
+
+    def __post_init__(self) -> None:
+        _require_span(self.start_s, self.end_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """What the engine tells in that time never reaches the controller; its policies still arrive.
+
+    Attributes:
+        start_s, end_s: from when until when.
+
+    Raises:
+        ValueError: the end is not after the start.
+    """
+
+    start_s: float
+    end_s: float
+
+    def __post_init__(self) -> None:
+        _require_span(self.start_s, self.end_s)
+
+
+ControlFault = ControllerGone | RecordsLost
+Fault = StageSlowed | StageLost | ControlFault
+
+
+def _require_span(start_s: float, end_s: float) -> None:
+    if not 0.0 <= start_s < end_s:
+        raise ValueError(f"expected 0 <= start_s < end_s, got {start_s} and {end_s}")
 
 
 class Pace:

@@ -32,8 +32,8 @@ class Leader:
         self.records = RunRecords(options.step_stride)
         self.work_since_ticks = 0
         self._noise = options.noise
-        hear = None if options.control is None else options.control.hear
-        self._observers = [told for told in (options.observe, hear) if told is not None]
+        self._observe = options.observe
+        self._control = options.control
         self._in_flight: deque[Passage] = deque()
 
     def submit(self, request: SimulatedRequest, now_ticks: int) -> None:
@@ -47,8 +47,14 @@ class Leader:
             client_id=request.client_id,
             priority=request.priority,
         )
-        if isinstance(self.scheduler.submit(new, to_seconds(now_ticks)), Rejected):
+        now_s, control = to_seconds(now_ticks), self._control
+        is_rejected = isinstance(self.scheduler.submit(new, now_s), Rejected)
+        if is_rejected:
             self.records.note_rejected(request, now_ticks)
+        if control is not None and is_rejected:
+            control.on_rejected(request.prompt_tokens, now_s)
+        elif control is not None:
+            control.on_accepted(new.request_id, request.prompt_tokens, now_s)
 
     def compose(self, slot_index: int, now_ticks: int) -> Passage | None:
         """Compose a micro-batch for an empty slot, if there is anything to run."""
@@ -65,6 +71,8 @@ class Leader:
             self._noise.stall(self.costs.num_stages),
         )
         self._in_flight.append(passage)
+        if self._control is not None:
+            self._control.on_sent(micro_batch, to_seconds(now_ticks))
         self.records.note_kv(self.scheduler.kv_used_ratio, now_ticks)
         return passage
 
@@ -80,8 +88,10 @@ class Leader:
                 self.records.note_end(int(emission.request_id), emission.record, now_ticks)
         self.records.note_step(passage)
         self.records.note_kv(self.scheduler.kv_used_ratio, now_ticks)
-        for observe in self._observers:
-            observe(passage, emissions)
+        if self._observe is not None:
+            self._observe(passage, emissions)
+        if self._control is not None:
+            self._control.on_back(passage, emissions, to_seconds(now_ticks))
 
     def lose_all(self) -> None:
         """All KV is gone, and what is in flight never comes back."""
@@ -89,3 +99,5 @@ class Leader:
             passage.is_lost = True
         self._in_flight.clear()
         self.scheduler.recall_all()
+        if self._control is not None:
+            self._control.on_stages_lost()

@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipelineserve.scheduler.messages import Emission
+from pipelineserve_simulator.kernel.ticks import TICKS_PER_S
+from pipelineserve_simulator.pipeline.control import Agenda, Control, ControlledRun
+from pipelineserve_simulator.pipeline.conveyor import Rank
 from pipelineserve_simulator.pipeline.costs import Noise, NoNoise
 from pipelineserve_simulator.pipeline.faults import Fault
 from pipelineserve_simulator.pipeline.passage import Passage
@@ -41,17 +45,17 @@ class Interleaved:
 Timing = FreeRunning | LockStep | Interleaved
 
 
-@dataclass(frozen=True, slots=True)
-class ControlTurns:
-    """A controller's turns.
+@dataclass(frozen=True)
+class ControlTurns(Control):
+    """A controller that takes turns on the scheduler itself, without any delay.
 
     Attributes:
-        period_s: virtual time between two turns, the first one after as much; above 0.
+        period_s: virtual time between two turns, the first one after as much; at least a tick.
         take: called with the time of each turn, as long as requests are live or to come.
         hear: what it is told of every micro-batch that comes back.
 
     Raises:
-        ValueError: the period is not above 0.
+        ValueError: the period is shorter.
     """
 
     period_s: float
@@ -59,8 +63,25 @@ class ControlTurns:
     hear: Observer | None = None
 
     def __post_init__(self) -> None:
-        if self.period_s <= 0.0:
-            raise ValueError(f"period_s: expected above 0, got {self.period_s}")
+        if self.period_s < 1.0 / TICKS_PER_S:
+            raise ValueError(f"period_s: expected at least a nanosecond, got {self.period_s}")
+
+    def begin(self, run: ControlledRun) -> None:
+        """See `Control`."""
+        self._plan(run.agenda, 0.0)
+
+    def on_back(self, passage: Passage, emissions: Sequence[Emission], now_s: float) -> None:
+        """See `Control`."""
+        del now_s
+        if self.hear is not None:
+            self.hear(passage, emissions)
+
+    def _plan(self, agenda: Agenda, now_s: float) -> None:
+        agenda(now_s + self.period_s, Rank.CONTROL, partial(self._turn, agenda))
+
+    def _turn(self, agenda: Agenda, now_s: float) -> None:
+        self.take(now_s)
+        self._plan(agenda, now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,6 @@ class PipelineOptions:
     timing: Timing = field(default_factory=FreeRunning)
     noise: Noise = field(default_factory=NoNoise)
     faults: tuple[Fault, ...] = ()
-    control: ControlTurns | None = None
+    control: Control | None = None
     observe: Observer | None = None
     step_stride: int = 1

@@ -17,8 +17,8 @@ from pipelineserve.policy.control.heard import Ending, EngineFacts, Heard, Reque
 from pipelineserve.policy.control.journal_format import from_json, to_json
 from pipelineserve.policy.control.objectives import ChunkLaw, HoldLaw, Mode, Objectives, OrderLaw
 from pipelineserve.policy.control.turns import ControlMemory, Turn, take_turn
-from pipelineserve.policy.step_time import StepFeatures
 from pipelineserve.policy.scheduling import LeasedPolicy
+from pipelineserve.policy.step_time import StepFeatures
 from pipelineserve.wire.policies import decode_policy, encode_policy
 
 AMOUNTS = st.floats(0.0, 1e18)

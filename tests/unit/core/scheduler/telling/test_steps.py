@@ -72,7 +72,7 @@ PIECES = st.lists(
     ),
     min_size=1,
     max_size=20,
-)
+).map(lambda pieces: sorted(pieces, key=lambda piece: not piece.is_decode))
 
 
 @given(PIECES)

@@ -1,0 +1,1 @@
+"""The product's controller in the loop, on virtual time."""
