@@ -1,7 +1,7 @@
 """The product's controller in the loop of a small pipeline, and what it did there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from control_turns import make_objectives
 from pipelineserve.policy.chunking import Static
@@ -26,6 +26,8 @@ from scheduling import make_settings
 from simulated_pipelines import PlainCosts
 
 STATIC_TOKENS = 64
+# What the engine runs on before it hears of a controller.
+LAUNCH_TOKENS = 32
 
 
 def small_objectives(
@@ -52,12 +54,13 @@ def small_objectives(
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class ControlledRunSeen:
     """A run, and everything that its controller did."""
 
-    events: list[ControlEvent] = field(default_factory=list)
-    outcome: RunOutcome | None = None
+    events: list[ControlEvent]
+    outcome: RunOutcome
+    scheduler: Scheduler
 
     @property
     def turns(self) -> list[TurnTaken]:
@@ -76,7 +79,6 @@ class ControlledRunSeen:
 
     def chunks_between(self, from_s: float, to_s: float) -> set[int]:
         """Budgets of the micro-batches that began then."""
-        assert self.outcome is not None
         return {step.chunk_tokens for step in self.outcome.steps if from_s <= step.start_s < to_s}
 
     def turn_at(self, now_s: float) -> Turn:
@@ -93,14 +95,13 @@ def run_controlled(
     timing: Timing | None = None,
     delay_s: float = 0.001,
     period_s: float = 0.2,
-    token_s: float = 0.0005,
+    costs: PlainCosts | None = None,
     num_blocks: int = 2048,
-    static_tokens: int = 32,
 ) -> ControlledRunSeen:
-    """Two stages, 10 ms a step and half a millisecond a token; the engine began with a chunk."""
-    seen = ControlledRunSeen()
+    """Two stages, 10 ms a step and half a millisecond a token unless said otherwise."""
+    events: list[ControlEvent] = []
     settings = ControlSettings(
-        objectives or small_objectives(), edits, period_s, delay_s, seen.events.append
+        objectives or small_objectives(), edits, period_s, delay_s, events.append
     )
     sizes = make_settings(
         num_slots=2,
@@ -109,10 +110,10 @@ def run_controlled(
         max_waiting_requests=1000,
         shares_prefixes=False,
     )
-    scheduler = Scheduler(sizes, Static(static_tokens))
+    scheduler = Scheduler(sizes, Static(LAUNCH_TOKENS))
     options = PipelineOptions(
         timing=timing or FreeRunning(), faults=faults, control=controlled_by(settings)(scheduler)
     )
-    costs = PlainCosts(2, step_s=0.01, token_s=token_s)
-    seen.outcome = run_pipeline(requests, scheduler, costs, options)
-    return seen
+    costs = costs or PlainCosts(2, step_s=0.01, token_s=0.0005)
+    outcome = run_pipeline(requests, scheduler, costs, options)
+    return ControlledRunSeen(events, outcome, scheduler)

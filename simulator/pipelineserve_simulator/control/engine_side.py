@@ -31,7 +31,7 @@ class EngineSide:
         tell: takes each batch of records.
 
     Raises:
-        ValueError: the scheduler has another chunk policy.
+        TypeError: the scheduler has another chunk policy.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EngineSide:
     ) -> None:
         if not isinstance(scheduler.chunk_policy, Static):
             got = type(scheduler.chunk_policy).__name__
-            raise ValueError(f"expected a scheduler with a static chunk to return to, got {got}")
+            raise TypeError(f"expected a scheduler with a static chunk to return to, got {got}")
         self._static_chunk_tokens = scheduler.chunk_policy.chunk_tokens
         self._scheduler = scheduler
         self._settings = settings
