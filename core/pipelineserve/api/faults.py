@@ -22,6 +22,7 @@ _MEANINGS = {pattern.regex: pattern.meaning for pattern in PATTERNS}
 _EXPECTED = {
     "int_type": "an integer",
     "int_from_float": "an integer",
+    "float_type": "a number",
     "string_type": "a string",
     "bool_type": "true or false",
     "model_type": "a mapping",
@@ -31,6 +32,7 @@ _EXPECTED = {
     "literal_error": "{choices}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
+    "greater_than": "more than {gt}",
     "too_long": "at most {max_length} entries",
     "too_short": "at least {min_length} entries",
     "string_too_long": "at most {max_length} characters",

@@ -1,0 +1,1 @@
+"""`pserve simulate`: one scenario in the digital twin."""
