@@ -74,11 +74,19 @@ class Chunks(_Part):
     step_tokens: ChunkTokens = 128
 
 
+class EditedTargets(_Part):
+    """Targets that become others; None stays as it is."""
+
+    ttft_ms: Positive | None = None
+    tpot_ms: Positive | None = None
+    percentile: Annotated[int, Field(ge=50, le=99)] | None = None
+
+
 class Edit(_Part):
-    """Other targets from a time on; those that are not given have no bound from then on."""
+    """Somebody edits the targets at this time."""
 
     at_s: Seconds
-    targets: Targets
+    targets: EditedTargets
 
 
 class Control(_Part):

@@ -82,13 +82,13 @@ def control_of(given: SimulationDescription) -> ControlSettings | None:
     """The controller; None for policies without one."""
     if given.policy is not PolicyName.CONTROLLED:
         return None
-    control = given.control or Control()
+    control, targets, edits = given.control or Control(), given.targets, []
+    for index, edit in enumerate(control.edits):
+        targets = targets.model_copy(update=edit.targets.model_dump(exclude_none=True))
+        edits.append(Edit(edit.at_s, _objectives(given, control, targets, generation=2 + index)))
     return ControlSettings(
         objectives=_objectives(given, control, given.targets, generation=1),
-        edits=tuple(
-            Edit(edit.at_s, _objectives(given, control, edit.targets, generation=2 + index))
-            for index, edit in enumerate(control.edits)
-        ),
+        edits=tuple(edits),
         period_s=control.period_s,
         delay_s=control.delay_s,
     )

@@ -102,7 +102,7 @@ def test_a_controller_follows_the_described_targets_and_their_edits() -> None:
     assert control is not None
     first, second = control.objectives_at(4.9), control.objectives_at(5.0)
     assert (first.ttft, first.tpot) == (LatencyGoal(95, 1.5), None)
-    assert (second.ttft, second.tpot) == (LatencyGoal(90, 2.0), LatencyGoal(90, 0.1))
+    assert (second.ttft, second.tpot) == (LatencyGoal(95, 1.5), LatencyGoal(95, 0.1))
     assert (first.chunk_law, first.order_law, first.hold_law, first.lease_s) == (
         ChunkLaw.GREEDY,
         OrderLaw.TRIAGE,
