@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipelineserve.api.documents import read_documents
 from pipelineserve.errors import InvalidInputError
 from pipelineserve.policy.control.objectives import ChunkLaw, HoldLaw, LatencyGoal, OrderLaw
 from pipelineserve.policy.ordering import Ageing, Arrival
@@ -257,3 +258,13 @@ def test_what_cannot_be_is_named_by_its_field(
 def test_all_that_is_wrong_is_said_at_once() -> None:
     found = faults_of({"profile": "x", "workload": "y", "timing": "LockStep", "slots": 3})
     assert set(found) == {"profile", "workload", "slots"}
+
+
+def test_the_file_on_the_page_is_a_description() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "simulate.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    (document,) = read_documents(text).documents
+    assert isinstance(document.value, dict)
+    description = describe({**document.value, "trace_file": None})
+    assert set(document.value) == set(type(description).model_fields) - {"rate_scale", "workers"}
+    assert len(build(description).scenario.faults) == 4
