@@ -11,8 +11,8 @@ import grpc
 
 from pipelineserve.errors import EngineUnavailableError, InvalidInputError
 from pipelineserve.policy.control.heard import EngineFacts, Heard
-from pipelineserve.policy.control.inbox import Inbox
 from pipelineserve.policy.scheduling import LeasedPolicy
+from pipelineserve.scheduler.telling.inbox import Inbox
 from pipelineserve.wire.events import decode_hello, decode_records
 from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb

@@ -1,10 +1,10 @@
 """The controller's side: what one life of its process remembers, from turn to turn."""
 
 from pipelineserve.policy.control.heard import EngineFacts, Told
-from pipelineserve.policy.control.inbox import Inbox
 from pipelineserve.policy.control.sending import Idle, SendingMemory, Sessions, next_sending
 from pipelineserve.policy.control.turns import ControlMemory, take_turn
 from pipelineserve.policy.scheduling import LeasedPolicy
+from pipelineserve.scheduler.telling.inbox import Inbox
 from pipelineserve_simulator.control.settings import ControlSettings, TurnTaken
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from control_turns import make_request, make_step
 from pipelineserve.policy.control.heard import Told
-from pipelineserve.policy.control.inbox import MAX_REQUESTS_PER_TURN, MAX_STEPS_PER_TURN, Inbox
+from pipelineserve.scheduler.telling.inbox import MAX_REQUESTS_PER_TURN, MAX_STEPS_PER_TURN, Inbox
 
 
 def test_the_inbox_thins_steps_evenly_and_keeps_the_last() -> None:
