@@ -30,7 +30,7 @@ def simulate(*, filename: Path | None, as_json: bool, **given: Any) -> None:
     """Run one scenario in the digital twin, on virtual time, and report its latencies.
 
     What is not said has the defaults below; flags go before what a file says. The same description
-    gives the same figures on every machine.
+    gives the same figures.
     """
     document = {} if filename is None else _read_document(filename)
     simulation = _simulation(document, given, filename)
