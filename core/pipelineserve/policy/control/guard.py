@@ -19,6 +19,9 @@ MODEL_PERIOD_S = 1.0
 # Predictions that differ by less are the same; one change goes no further than the second.
 MODEL_HYSTERESIS_RATIO = 0.02
 MOST_MODEL_RATIO = 1.25
+# Of the TPOT target: what a cycle takes beyond its steps is measured anew with each of them, and so
+# small a change moves a step's bound by less than its prediction is off.
+OVERHEAD_HYSTERESIS_RATIO = 0.01
 _HOLD_GUARD = ModeGuard(settle_s=2.0)
 _CHUNK_PERIOD_S = 0.5
 # These go where they must at once: too little KV, no room, the user's word, a size to be tried.
@@ -114,10 +117,27 @@ def let_pass(
             reason = reason if chunk_reason is Reason.GUARD_PASSED else chunk_reason
         case Predictive():
             chunking = replace(chunking, model=model or chunking.model)
+            chunking = _with_steady_overheads(memory.safe, chunking)
             memory = replace(memory, chunk=None)
     holding, memory = _guarded_holding(memory, proposal.policy.holding, objectives, model, now_s)
     policy = SchedulingPolicy(chunking, proposal.policy.order, holding)
     return Guarded(policy, reason), replace(memory, safe=policy, fresh_at_s=now_s)
+
+
+def _with_steady_overheads(safe: SchedulingPolicy | None, proposed: Predictive) -> Predictive:
+    """Those of the last policy if these hardly differ, or each turn would send another one."""
+    before = safe.chunking if safe else None
+    if not isinstance(before, Predictive):
+        return proposed
+    change_s = abs(proposed.cycle_overhead_s - before.cycle_overhead_s)
+    target_s = proposed.tpot_target_s
+    if target_s is not None and change_s > OVERHEAD_HYSTERESIS_RATIO * target_s:
+        return proposed
+    return replace(
+        proposed,
+        step_overhead_s=before.step_overhead_s,
+        cycle_overhead_s=before.cycle_overhead_s,
+    )
 
 
 def _within(

@@ -5,7 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from control_turns import Course, make_engine, make_objectives, make_standing, step_time_s
+from control_turns import (
+    Course,
+    make_engine,
+    make_objectives,
+    make_standing,
+    make_step,
+    step_time_s,
+)
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.control.guard import MOST_MODEL_RATIO
 from pipelineserve.policy.control.heard import Standing
@@ -206,6 +213,21 @@ def test_a_model_that_hardly_changes_is_not_sent_again() -> None:
     before, _ = course.train()
     turn = slow_down(course, 1.002)
     assert policy_of(turn) == policy_of(before)
+
+
+def test_overheads_that_hardly_change_are_not_sent_again_and_others_are() -> None:
+    course = Course()
+    course.train()
+    sent = policy_of(course.turn()[0])
+    for k in range(100):
+        overhead_s = 0.0001 * (k % 10)  # a half of a percent of the TPOT target at most
+        turn, _ = course.turn(steps=[make_step(1000 + k, overhead_s=overhead_s)])
+        assert policy_of(turn) == sent
+    for k in range(100):
+        turn, _ = course.turn(steps=[make_step(2000 + k, overhead_s=0.03)])
+    chunking = policy_of(turn).chunking
+    assert isinstance(chunking, Predictive)
+    assert chunking.cycle_overhead_s == pytest.approx(0.03, rel=0.1)
 
 
 def test_auto_changes_its_mind_only_when_the_reason_lasts() -> None:
