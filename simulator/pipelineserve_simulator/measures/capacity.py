@@ -26,6 +26,10 @@ Run = Callable[[float, int], RunOutcome]
 Point = tuple[float, int]  # rate per second, seed
 
 
+Judge = Callable[[Sequence[Point]], Iterable[tuple[float, ...]]]
+"""The criteria's percentiles at each of these points, in their order."""
+
+
 class PointMap(Protocol):
     """`map`, or the `map` of a pool of processes; results in the order of the points."""
 
@@ -137,7 +141,21 @@ def find_capacity(
     `run` is a pure function of rate and seed, picklable if `run_all` is that of a pool of
     processes. capacity@P90 has the criteria of `p90_criteria`.
     """
-    return _Search(run, tuple(criteria), search, run_all).result()
+    judge = partial(judge_run, run, criteria, search.is_steady)
+    return search_capacity(partial(run_all, judge), criteria, search)
+
+
+def search_capacity(
+    judge: Judge, criteria: Sequence[Criterion], search: CapacitySearch
+) -> Capacity:
+    """The same with the percentiles from anywhere, such as results that were kept.
+
+    Args:
+        judge: asked for each (rate, seed) at most once; what it raises ends the search.
+        criteria: what the percentiles are of, in their order.
+        search: how to search.
+    """
+    return _Search(judge, tuple(criteria), search).result()
 
 
 def judge_run(
@@ -155,12 +173,11 @@ class _Search:
     """All that was judged so far, and what follows from it."""
 
     def __init__(
-        self, run: Run, criteria: tuple[Criterion, ...], search: CapacitySearch, run_all: PointMap
+        self, judge: Judge, criteria: tuple[Criterion, ...], search: CapacitySearch
     ) -> None:
         self._criteria = criteria
         self._search = search
-        self._judge = partial(judge_run, run, criteria, search.is_steady)
-        self._run_all = run_all
+        self._judge = judge
         self._judged: dict[Point, tuple[float, ...]] = {}
 
     def result(self) -> Capacity:
@@ -262,7 +279,7 @@ class _Search:
     def _require(self, points: Iterable[Point]) -> None:
         """Judge those of the points that are not judged yet."""
         missing = [point for point in points if point not in self._judged]
-        self._judged.update(zip(missing, self._run_all(self._judge, missing), strict=True))
+        self._judged.update(zip(missing, self._judge(missing), strict=True))
 
 
 def _contradictions(history: Sequence[tuple[float, bool]]) -> tuple[tuple[float, float], ...]:

@@ -22,6 +22,7 @@ class StepFigures:
         span_s: from the begin on the first stage to the end on the last.
         longest_stage_s: the longest computation on one stage, of each micro-batch; what sets the
             pace of the pipeline.
+        lock_step_s: the steps of all stages together; None where they run free.
         bubble_ratios: per stage, idle time with work in the pipeline ÷ that and the busy time.
         mean_bubble_ratio: over the stages.
     """
@@ -29,6 +30,7 @@ class StepFigures:
     num_steps: int
     span_s: Summary
     longest_stage_s: Summary
+    lock_step_s: Summary | None
     num_tokens: Summary
     num_decodes: Summary
     chunk_tokens: Summary
@@ -137,6 +139,7 @@ def _measure_steps(steps: Sequence[StepOutcome]) -> StepFigures | None:
         num_steps=len(steps),
         span_s=_summary_of_some(step.span_s for step in steps),
         longest_stage_s=_summary_of_some(max(step.stage_times_s) for step in steps),
+        lock_step_s=_summary(step.lock_step_s for step in steps),
         num_tokens=_summary_of_some(step.num_tokens for step in steps),
         num_decodes=_summary_of_some(step.num_decodes for step in steps),
         chunk_tokens=_summary_of_some(step.chunk_tokens for step in steps),

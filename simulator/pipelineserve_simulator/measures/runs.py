@@ -59,6 +59,9 @@ class StepOutcome:
         stage_times_s: computation on each stage.
         bubbles_s: for each stage, how long it had idled before this micro-batch while there was
             work in the pipeline.
+        lock_step_s: in lock step, the step in which the first stage computed it: from its
+            composition until the slowest stage had handed on, the leader's work included. None
+            where stages run free.
     """
 
     start_s: float
@@ -69,6 +72,7 @@ class StepOutcome:
     chunk_tokens: int
     stage_times_s: tuple[float, ...]
     bubbles_s: tuple[float, ...]
+    lock_step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

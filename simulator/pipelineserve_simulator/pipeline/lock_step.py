@@ -82,6 +82,9 @@ class LockStepConveyor:
             is_last = stage_index == self._num_stages - 1
             transfer_s = 0.0 if is_last else costs.transfer_s(passage.load.num_tokens)
             over_ticks = max(over_ticks, end_ticks + to_ticks(transfer_s))
+        newest = self._residents[0]
+        if newest is not None:
+            newest.lock_step_ticks = over_ticks - now_ticks
         self._step_end_ticks = over_ticks
         self._heap.push(over_ticks, Rank.RETURN, self._end_step)
 

@@ -18,6 +18,7 @@ class Passage:
         noise_factor: what they take more than that.
         stall: on which stage it stalls, and seconds.
         is_lost: whether it never comes back.
+        lock_step_ticks: see `StepOutcome.lock_step_s`.
     """
 
     micro_batch: MicroBatch
@@ -30,6 +31,7 @@ class Passage:
     starts_ticks: list[int] = field(default_factory=list)
     ends_ticks: list[int] = field(default_factory=list)
     bubbles_ticks: list[int] = field(default_factory=list)
+    lock_step_ticks: int | None = None
 
     def work_ticks(self, stage_index: int, noise_factor: float) -> int:
         """Computation on one stage at full speed, at least one tick."""
@@ -47,6 +49,7 @@ class Passage:
     def outcome(self) -> StepOutcome:
         """Its figures, once it has passed all stages."""
         spans = zip(self.starts_ticks, self.ends_ticks, strict=True)
+        lock_step_ticks = self.lock_step_ticks
         return StepOutcome(
             start_s=self.starts_ticks[0] / TICKS_PER_S,
             span_s=(self.ends_ticks[-1] - self.starts_ticks[0]) / TICKS_PER_S,
@@ -56,4 +59,5 @@ class Passage:
             chunk_tokens=self.micro_batch.chunk.chunk_tokens,
             stage_times_s=tuple((end - start) / TICKS_PER_S for start, end in spans),
             bubbles_s=tuple(bubble / TICKS_PER_S for bubble in self.bubbles_ticks),
+            lock_step_s=None if lock_step_ticks is None else lock_step_ticks / TICKS_PER_S,
         )

@@ -1,0 +1,101 @@
+"""What is compared: the published systems as they were run, and ours."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pipelineserve_simulator.baselines.options import (
+    BaselineName,
+    BaselineOptions,
+    Lengths,
+)
+from pipelineserve_simulator.hardware.catalogue import load_profile
+from pipelineserve_simulator.hardware.description import HardwareProfile
+from pipelineserve_simulator.hardware.layouts import Layout, even_layout
+from pipelineserve_simulator.pipeline.options import FreeRunning, LockStep, Timing
+
+NUM_DEVICES = 4
+STATIC_CHUNKS_TOKENS = (128, 256, 384, 512, 768, 1024, 2048)
+
+
+class ModelName(Enum):
+    """Which of the paper's models, each with the one profile of its machine."""
+
+    QWEN_32B = "qwen2.5-32b"
+    QWEN_14B = "qwen2.5-14b"
+
+    @property
+    def profile(self) -> HardwareProfile:
+        """On four A100-PCIe-40GB."""
+        return load_profile(f"a100-40gb-pcie/{self.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A way of serving a model on four devices.
+
+    Attributes:
+        rules: the scheduler's.
+        chunk_tokens: the fixed chunk; the first one of laws that choose.
+        is_tensor_parallel: one stage over all devices instead of one stage on each.
+        is_lock_step: stages step together, as published; else each runs free.
+        lengths: what admission knows of outputs; the published runs know them.
+    """
+
+    rules: BaselineName
+    chunk_tokens: int = 512
+    is_tensor_parallel: bool = False
+    is_lock_step: bool = True
+    lengths: Lengths = Lengths.KNOWN_AS_RELEASED
+
+    @property
+    def title(self) -> str:
+        """As tables show it."""
+        match self.rules:
+            case BaselineName.STATIC if self.is_tensor_parallel:
+                return f"TP, chunk {self.chunk_tokens}"
+            case BaselineName.STATIC | BaselineName.FASTPP_STATIC:
+                return f"PP, static {self.chunk_tokens}"
+            case BaselineName.FASTPP_GREEDY:
+                return "FastPP greedy"
+            case BaselineName.FASTPP_PREDICTIVE:
+                return "FastPP predictive"
+            case BaselineName.FASTPP_GREEDY_DELAY:
+                return "FastPP greedy + DS"
+            case BaselineName.FASTPP_PREDICTIVE_DELAY:
+                return "FastPP predictive + DS"
+            case _:
+                return f"{self.rules.value}"
+
+    @property
+    def is_static(self) -> bool:
+        """Whether targets do not change what it does."""
+        return self.rules in {BaselineName.STATIC, BaselineName.FASTPP_STATIC}
+
+    @property
+    def timing(self) -> Timing:
+        """How its micro-batches move."""
+        return LockStep() if self.is_lock_step else FreeRunning()
+
+    def layout(self, profile: HardwareProfile) -> Layout:
+        """On the four devices."""
+        if self.is_tensor_parallel:
+            return even_layout(profile.model, 1, NUM_DEVICES)
+        return even_layout(profile.model, NUM_DEVICES)
+
+    @property
+    def options(self) -> BaselineOptions:
+        """Of its scheduler."""
+        return BaselineOptions(static_chunk_tokens=self.chunk_tokens, lengths=self.lengths)
+
+
+def static(chunk_tokens: int) -> System:
+    """A fixed chunk in FastPP's engine."""
+    return System(BaselineName.FASTPP_STATIC, chunk_tokens)
+
+
+# A slot of one stage is no binding, so the plain rules are those of the published engine.
+TENSOR_PARALLEL = System(BaselineName.STATIC, 2048, is_tensor_parallel=True)
+GREEDY = System(BaselineName.FASTPP_GREEDY)
+PREDICTIVE = System(BaselineName.FASTPP_PREDICTIVE)
+PREDICTIVE_DELAY = System(BaselineName.FASTPP_PREDICTIVE_DELAY)
+OURS = System(BaselineName.PACED, is_lock_step=False, lengths=Lengths.UNKNOWN)
