@@ -57,6 +57,21 @@ def make_scheduler(
     return _Maker(sizes, targets, model, options).make(name)
 
 
+def predictive_law(
+    sizes: SchedulerSettings,
+    targets: LatencyTargets,
+    model: StepTimeModel,
+    options: BaselineOptions,
+) -> FastppPredictive:
+    """FastPP's predictive law by itself, as `FASTPP_PREDICTIVE` has it."""
+    return _Maker(sizes, targets, model, options).fastpp_predictive()
+
+
+def slot_admission(sizes: SchedulerSettings) -> KnownLengths:
+    """The admission that FastPP's code has: it foresees the slot that it fills."""
+    return KnownLengths(Counted.SLOT, sizes.num_slots - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Maker:
     sizes: SchedulerSettings
@@ -82,11 +97,11 @@ class _Maker:
             case BaselineName.FASTPP_GREEDY:
                 return self._fastpp(self._fastpp_greedy(), None)
             case BaselineName.FASTPP_PREDICTIVE:
-                return self._fastpp(self._fastpp_predictive(), None)
+                return self._fastpp(self.fastpp_predictive(), None)
             case BaselineName.FASTPP_GREEDY_DELAY:
                 return self._fastpp(self._fastpp_greedy(), self._delay())
             case BaselineName.FASTPP_PREDICTIVE_DELAY:
-                return self._fastpp(self._fastpp_predictive(), self._delay())
+                return self._fastpp(self.fastpp_predictive(), self._delay())
             case BaselineName.SGLANG_DYNAMIC:
                 return self._plain(self._sglang(), SlotBound())
             case BaselineName.GLLM_THROTTLING:
@@ -152,7 +167,8 @@ class _Maker:
             )
         )
 
-    def _fastpp_predictive(self) -> FastppPredictive:
+    def fastpp_predictive(self) -> FastppPredictive:
+        """The law by itself."""
         sizes = self._candidates()
         return self._published(
             FastppPredictive(
@@ -184,14 +200,13 @@ class _Maker:
         )
 
     def _admission(self, assignment: DecodeAssignment) -> KnownLengths | None:
-        reserve_tokens = self.sizes.num_slots - 1
         match self.options.lengths:
             case Lengths.UNKNOWN:
                 return None
             case Lengths.KNOWN_AS_RELEASED if assignment.is_slot_bound:
-                return KnownLengths(Counted.SLOT, reserve_tokens)
+                return slot_admission(self.sizes)
             case Lengths.KNOWN | Lengths.KNOWN_AS_RELEASED:
-                return KnownLengths(Counted.ALL, reserve_tokens)
+                return KnownLengths(Counted.ALL, self.sizes.num_slots - 1)
 
     def _candidates(self) -> tuple[int, ...]:
         options = self.options

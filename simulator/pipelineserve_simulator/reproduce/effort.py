@@ -1,0 +1,54 @@
+"""How much is simulated: everything, or what a first look needs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Numbers that trade time for certainty; every result states them.
+
+    Attributes:
+        seeds: of every experiment.
+        capacity_tolerance_ratio: a capacity and a rate that fails are this close.
+        static_chunks_tokens: among which the best one is looked for.
+        sweep_rates_per_s: where latencies are compared.
+        num_azure, num_replayed, num_decode_heavy, num_long, num_steady: requests of azure-400, of
+            the replay, of cnn-reversed and decode-heavy, of its long run, and of azure-4000.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    capacity_tolerance_ratio: float
+    static_chunks_tokens: tuple[int, ...]
+    sweep_rates_per_s: tuple[float, ...]
+    num_azure: int
+    num_replayed: int
+    num_decode_heavy: int
+    num_long: int
+    num_steady: int
+
+
+FULL = Effort(
+    name="full",
+    seeds=(1, 2, 3, 4, 5),
+    capacity_tolerance_ratio=0.02,
+    static_chunks_tokens=(128, 256, 384, 512, 768, 1024, 2048),
+    sweep_rates_per_s=(2.0, 3.0, 4.0, 5.0, 6.0, 7.0),
+    num_azure=400,
+    num_replayed=4424,
+    num_decode_heavy=1000,
+    num_long=5000,
+    num_steady=4000,
+)
+QUICK = Effort(
+    name="quick",
+    seeds=(1, 2),
+    capacity_tolerance_ratio=0.08,
+    static_chunks_tokens=(256, 512, 1024),
+    sweep_rates_per_s=(3.0, 4.0, 6.0),
+    num_azure=400,
+    num_replayed=1000,
+    num_decode_heavy=500,
+    num_long=1000,
+    num_steady=1000,
+)
