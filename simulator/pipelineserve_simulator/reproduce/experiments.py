@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelineserve_simulator.reproduce.findings import RowResult
-from pipelineserve_simulator.reproduce.rows import azure, steps
+from pipelineserve_simulator.reproduce.rows import (
+    azure,
+    decode_heavy,
+    predictor,
+    replay,
+    scales,
+    static_chunks,
+    steps,
+    sweep,
+)
 from pipelineserve_simulator.reproduce.study import Study
 
 
@@ -24,6 +33,17 @@ class Experiment:
 EXPERIMENTS = (
     Experiment("1", steps.whole_model_difference),
     Experiment("2", steps.staircase),
+    Experiment("3", static_chunks.best_static),
     Experiment("4", azure.capacities),
-    Experiment("5", azure.step_times),
+    Experiment("5", sweep.step_p90),
+    Experiment("6", sweep.largest_cuts),
+    Experiment("7", replay.attainment),
+    Experiment("8", replay.strict_tpot),
+    Experiment("9", scales.target_scales),
+    Experiment("10", decode_heavy.cnn_reversed_capacity),
+    Experiment("11", decode_heavy.delay_steps),
+    Experiment("12", predictor.prediction_errors),
+    Experiment("13", decode_heavy.decode_heavy),
+    Experiment("14", sweep.step_p99),
+    Experiment("delay-transient", decode_heavy.delay_transient),
 )

@@ -1,4 +1,4 @@
-"""Rows 4, 5 and 14: the first 400 requests of Azure's conversation trace."""
+"""Row 4: capacities on the first 400 requests of Azure's conversation trace."""
 
 from pipelineserve_simulator.measures.capacity import Capacity
 from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
@@ -9,20 +9,18 @@ from pipelineserve_simulator.reproduce.findings import (
     between,
     within_ratio,
 )
-from pipelineserve_simulator.reproduce.rows.lines import label, of_capacity, of_runs
+from pipelineserve_simulator.reproduce.rows.lines import label, of_capacity
 from pipelineserve_simulator.reproduce.study import CapacityQuestion, Study, gather
 from pipelineserve_simulator.reproduce.systems import (
     GREEDY,
     PREDICTIVE,
     TENSOR_PARALLEL,
-    System,
     static,
 )
 from pipelineserve_simulator.reproduce.traces import Source
 from pipelineserve_simulator.reproduce.trials import Load
 from pipelineserve_simulator.workloads.registry import WorkloadName
 
-FIGURE_11_RATE_PER_S = 4.0
 BEST_STATIC_TOKENS = 512
 
 
@@ -101,31 +99,3 @@ def _bars(
         ticks=tuple(what for _, what in published),
     )
 
-
-def step_times(study: Study) -> RowResult:
-    """Row 5."""
-    parts = gather([lambda source=source: _step_p90(study, source) for source in study.sources])
-    return RowResult(
-        "5", "P90 of a step at 4 requests/s", tuple(line for lines in parts for line in lines)
-    )
-
-
-def _step_p90(study: Study, source: Source) -> list[Finding]:
-    load = azure_400(study, source).at(FIGURE_11_RATE_PER_S)
-    published: tuple[tuple[str, System, float, float], ...] = (
-        ("static 512", static(BEST_STATIC_TOKENS), 0.0517, 0.10),
-        ("greedy", GREEDY, 0.0296, 0.40),
-        ("predictive", PREDICTIVE, 0.0215, 0.15),
-    )
-    runs = gather([lambda system=system: study.runs(system, load) for _, system, _, _ in published])
-    return [
-        of_runs(
-            f"{what}{label(source)}",
-            Unit.MS.show(paper_s),
-            found,
-            lambda run: run.step_s.p90,
-            Unit.MS,
-            within_ratio(paper_s, ratio),
-        )
-        for (what, _, paper_s, ratio), found in zip(published, runs, strict=True)
-    ]

@@ -1,0 +1,61 @@
+"""Row 12: how well FastPP's step-time predictor predicts, with the profile's noise."""
+
+from dataclasses import replace
+
+from pipelineserve_simulator.reproduce.figures import TrialFigures
+from pipelineserve_simulator.reproduce.findings import Accept, Finding, RowResult, Unit
+from pipelineserve_simulator.reproduce.rows.azure import azure_400
+from pipelineserve_simulator.reproduce.rows.lines import label, of_runs
+from pipelineserve_simulator.reproduce.study import Study, gather
+from pipelineserve_simulator.reproduce.systems import PREDICTIVE, ModelName
+from pipelineserve_simulator.reproduce.traces import Source
+from pipelineserve_simulator.reproduce.trials import make_trial
+
+# The paper does not tell at which load; that of its figure of steps.
+_RATE_PER_S = 4.0
+
+
+def prediction_errors(study: Study) -> RowResult:
+    """Row 12."""
+    parts = gather([lambda source=source: _errors(study, source) for source in study.sources])
+    return RowResult(
+        "12",
+        "Mean error of FastPP's predictor on azure-400, of the step that it predicts",
+        tuple(line for lines in parts for line in lines),
+    )
+
+
+def _errors(study: Study, source: Source) -> tuple[Finding, Finding]:
+    load = azure_400(study, source).at(_RATE_PER_S)
+    runs = study.figures(
+        [
+            replace(make_trial(ModelName.QWEN_32B, PREDICTIVE, load, seed), watches_predictor=True)
+            for seed in study.effort.seeds
+        ]
+    )
+    return (
+        of_runs(
+            f"tokens only{label(source)}",
+            "15.9 %",
+            runs,
+            _tokens_only,
+            Unit.PERCENT,
+            Accept(0.07, 0.20, "7 to 20 %"),
+        ),
+        of_runs(
+            f"table and attention{label(source)}",
+            "3.5 %",
+            runs,
+            _full,
+            Unit.PERCENT,
+            Accept(0.0, 0.06, "< 6 %"),
+        ),
+    )
+
+
+def _tokens_only(run: TrialFigures) -> float:
+    return 0.0 if run.predictor is None else run.predictor.tokens_only_ratio
+
+
+def _full(run: TrialFigures) -> float:
+    return 0.0 if run.predictor is None else run.predictor.full_ratio

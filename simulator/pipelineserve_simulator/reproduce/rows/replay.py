@@ -1,0 +1,162 @@
+"""Rows 7 and 8: a quarter of an hour of Azure's conversation trace at its own times."""
+
+from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.figures import (
+    PAPER_TARGETS,
+    STRICT_TPOT,
+    TrialFigures,
+)
+from pipelineserve_simulator.reproduce.findings import (
+    Accept,
+    Finding,
+    RowResult,
+    Unit,
+    between,
+    within_points,
+    within_ratio,
+)
+from pipelineserve_simulator.reproduce.rows.lines import label, of_runs, over_seeds
+from pipelineserve_simulator.reproduce.study import Study, gather
+from pipelineserve_simulator.reproduce.systems import (
+    GREEDY,
+    PREDICTIVE,
+    TENSOR_PARALLEL,
+    System,
+    static,
+)
+from pipelineserve_simulator.reproduce.traces import Source
+from pipelineserve_simulator.reproduce.trials import Load
+from pipelineserve_simulator.workloads.registry import WorkloadName
+
+_BELOW_5 = between(0.0, 0.05, "< 5 %")
+_PUBLISHED: tuple[tuple[str, System, str, Accept], ...] = (
+    ("TP", TENSOR_PARALLEL, "1.9 %", _BELOW_5),
+    ("PP 2048", static(2048), "1.6 %", _BELOW_5),
+    ("static 512", static(512), "92.5 %", within_points(0.925, 7)),
+    ("greedy", GREEDY, "93.5 %", within_points(0.935, 5)),
+    ("predictive", PREDICTIVE, "94.5 %", within_points(0.945, 5)),
+)
+_OTHER_STATIC = static(384)
+
+
+def replay(study: Study, source: Source) -> Load:
+    """The paper's window."""
+    num = study.effort.num_replayed
+    return Load(WorkloadName.AZURE_REPLAY, num_requests=num, source=source)
+
+
+def attainment(study: Study) -> RowResult:
+    """Row 7."""
+    parts = gather([lambda source=source: _attainment(study, source) for source in study.sources])
+    return RowResult(
+        "7",
+        "Attainment on azure-replay",
+        tuple(line for lines, _, _ in parts for line in lines),
+        supports=tuple(line for _, supports, _ in parts for line in supports),
+        charts=tuple(chart for _, _, chart in parts),
+    )
+
+
+def _attainment(
+    study: Study, source: Source
+) -> tuple[list[Finding], tuple[Finding, ...], Chart]:
+    load = replay(study, source)
+    systems = [*(system for _, system, _, _ in _PUBLISHED), _OTHER_STATIC]
+    *found, other = gather([lambda system=system: study.runs(system, load) for system in systems])
+    lines = [
+        of_runs(
+            f"{name}{label(source)}",
+            paper,
+            runs,
+            lambda run: run.attainment(PAPER_TARGETS).ratio,
+            Unit.PERCENT,
+            accept,
+        )
+        for (name, _, paper, accept), runs in zip(_PUBLISHED, found, strict=True)
+    ]
+    in_static, in_greedy, in_predictive = (line.ours for line in lines[2:])
+    least_step = min(in_greedy - in_static, in_predictive - in_greedy)
+    order = Finding(
+        f"order: static, greedy, predictive{label(source)}",
+        "rising",
+        least_step,
+        Unit.PERCENT,
+        between(0.0, 1.0, "no step down"),
+        basis="the smaller of the two steps",
+    )
+    other_line = of_runs(
+        f"static 384{label(source)}",
+        "",
+        other,
+        lambda run: run.attainment(PAPER_TARGETS).ratio,
+        Unit.PERCENT,
+    )
+    return [*lines, order], (other_line,), _bars(source, lines)
+
+
+def _bars(source: Source, lines: list[Finding]) -> Chart:
+    places = tuple(float(place) for place in range(len(lines)))
+    spreads = [line.interval or (line.ours, line.ours) for line in lines]
+    published = tuple(float(paper.removesuffix(" %")) for _, _, paper, _ in _PUBLISHED)
+    return Chart(
+        f"Attainment on azure-replay{label(source)}",
+        ChartKind.BARS,
+        "",
+        "requests that met both targets, %",
+        (
+            Series("paper", places, published),
+            Series(
+                "twin",
+                places,
+                tuple(100 * line.ours for line in lines),
+                tuple(100 * low for low, _ in spreads),
+                tuple(100 * high for _, high in spreads),
+            ),
+        ),
+        ticks=tuple(name for name, *_ in _PUBLISHED),
+        y_max=105.0,
+    )
+
+
+def strict_tpot(study: Study) -> RowResult:
+    """Row 8."""
+    parts = gather([lambda source=source: _strict(study, source) for source in study.sources])
+    return RowResult(
+        "8",
+        "Attainment on azure-replay with a TPOT target of 150 ms, against static 512",
+        tuple(line for lines, _ in parts for line in lines),
+        supports=tuple(line for _, supports in parts for line in supports),
+    )
+
+
+def _strict(study: Study, source: Source) -> tuple[list[Finding], list[Finding]]:
+    load = replay(study, source)
+    systems = (static(512), _OTHER_STATIC, GREEDY, PREDICTIVE)
+    found = gather(
+        [lambda system=system: study.runs(system, load, STRICT_TPOT) for system in systems]
+    )
+    base, _, greedy, predictive = (over_seeds(runs, _strictly_met).mean for runs in found)
+    basis = f"{len(found[0])} seeds, n = {found[0][0].num_requests}, whole run"
+    lines = [
+        Finding(
+            f"{name} ÷ static 512{label(source)}",
+            f"{paper:g} x",
+            value / base if base > 0 else 0.0,
+            Unit.RATIO,
+            within_ratio(paper, 0.30),
+            basis=basis,
+        )
+        for name, paper, value in (("greedy", 3.06, greedy), ("predictive", 4.14, predictive))
+    ]
+    names = ("static 512", "static 384", "greedy", "predictive")
+    supports = [
+        of_runs(
+            f"attainment at 150 ms, {name}{label(source)}", "", runs, _strictly_met, Unit.PERCENT
+        )
+        for name, runs in zip(names, found, strict=True)
+    ]
+    return lines, supports
+
+
+def _strictly_met(run: TrialFigures) -> float:
+    return run.attainment(STRICT_TPOT).ratio

@@ -1,0 +1,118 @@
+"""Row 9: tighter targets."""
+
+from pipelineserve_simulator.measures.capacity import Capacity
+from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.figures import PAPER_TARGETS
+from pipelineserve_simulator.reproduce.findings import (
+    Finding,
+    RowResult,
+    Unit,
+    between,
+    within_ratio,
+)
+from pipelineserve_simulator.reproduce.rows.azure import BEST_STATIC_TOKENS, azure_400
+from pipelineserve_simulator.reproduce.rows.lines import label, of_capacity
+from pipelineserve_simulator.reproduce.study import CapacityQuestion, Study, gather
+from pipelineserve_simulator.reproduce.systems import GREEDY, PREDICTIVE, System, static
+from pipelineserve_simulator.reproduce.traces import Source
+from pipelineserve_simulator.reproduce.trials import Load
+
+_SCALES = (1.0, 0.4, 0.2)
+_LEAST_PER_S = 0.05
+_SYSTEMS: tuple[tuple[str, System], ...] = (
+    ("PP 2048", static(2048)),
+    (f"static {BEST_STATIC_TOKENS}", static(BEST_STATIC_TOKENS)),
+    ("greedy", GREEDY),
+    ("predictive", PREDICTIVE),
+)
+
+
+def target_scales(study: Study) -> RowResult:
+    """Row 9."""
+    parts = gather([lambda source=source: _scales(study, source) for source in study.sources])
+    return RowResult(
+        "9",
+        "Capacity against the scale of both targets, azure-400",
+        tuple(line for lines, _, _ in parts for line in lines),
+        supports=tuple(line for _, supports, _ in parts for line in supports),
+        charts=tuple(chart for _, _, chart in parts),
+    )
+
+
+def _scales(study: Study, source: Source) -> tuple[list[Finding], list[Finding], Chart]:
+    load = azure_400(study, source)
+    points = [(name, scale) for name, _ in _SYSTEMS for scale in _SCALES]
+    named = dict(_SYSTEMS)
+    found = dict(
+        zip(
+            points,
+            study.capacities(
+                [_question(named[name], load, scale) for name, scale in points]
+            ),
+            strict=True,
+        )
+    )
+    lines = [
+        _none_left(found, source),
+        _gain(found, 1.0, 2.7, 0.20, source),
+        _gain(found, 0.4, 5.4, 0.35, source),
+    ]
+    supports = [
+        of_capacity(
+            f"{name}, targets x {scale:g}{label(source)}",
+            "",
+            found[name, scale],
+            study.effort.num_azure,
+        )
+        for name, scale in points
+    ]
+    return lines, supports, _chart(found, source)
+
+
+def _question(system: System, load: Load, scale: float) -> CapacityQuestion:
+    """A first question at almost no load says whether the targets can be met at all."""
+    low_per_s, high_per_s = (1.5, 16.0) if scale == 1.0 else (_LEAST_PER_S, 8.0)
+    return CapacityQuestion(system, load, low_per_s, high_per_s, PAPER_TARGETS.scaled(scale))
+
+
+def _none_left(found: dict[tuple[str, float], Capacity], source: Source) -> Finding:
+    largest = max(found[name, 0.2].capacity_per_s for name, _ in _SYSTEMS)
+    return Finding(
+        f"targets x 0.2, the largest of all PP{label(source)}",
+        "0",
+        largest,
+        Unit.PER_S,
+        between(0.0, 0.0, "0"),
+        basis=f"of the capacities below, searched from {_LEAST_PER_S:g} /s on",
+    )
+
+
+def _gain(
+    found: dict[tuple[str, float], Capacity],
+    scale: float,
+    paper: float,
+    tolerance_ratio: float,
+    source: Source,
+) -> Finding:
+    above, below = found["predictive", scale].capacity_per_s, found["PP 2048", scale].capacity_per_s
+    return Finding(
+        f"predictive ÷ PP 2048, targets x {scale:g}{label(source)}",
+        f"{paper:g} x",
+        above / below if below > 0 else 0.0,
+        Unit.RATIO,
+        within_ratio(paper, tolerance_ratio),
+        basis="of the capacities below" if below > 0 else "PP 2048 has none: no ratio, shown as 0",
+    )
+
+
+def _chart(found: dict[tuple[str, float], Capacity], source: Source) -> Chart:
+    return Chart(
+        f"capacity@P90 on azure-400 against the targets' scale{label(source)}",
+        ChartKind.LINES,
+        "targets, x 2 s and 200 ms",
+        "requests per second",
+        tuple(
+            Series(name, _SCALES, tuple(found[name, scale].capacity_per_s for scale in _SCALES))
+            for name, _ in _SYSTEMS
+        ),
+    )

@@ -1,0 +1,83 @@
+"""Row 3: which fixed chunk serves azure-400 best, for both models."""
+
+from pipelineserve_simulator.measures.capacity import Capacity
+from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.findings import Accept, Finding, RowResult, Unit
+from pipelineserve_simulator.reproduce.rows.azure import azure_400
+from pipelineserve_simulator.reproduce.rows.lines import label, of_capacity
+from pipelineserve_simulator.reproduce.study import CapacityQuestion, Study, gather
+from pipelineserve_simulator.reproduce.systems import ModelName, static
+from pipelineserve_simulator.reproduce.traces import Source
+
+_LOW_PER_S, _HIGH_PER_S = 1.5, 40.0
+
+
+def best_static(study: Study) -> RowResult:
+    """Row 3."""
+    cases = [(model, source) for model in ModelName for source in study.sources]
+    parts = gather(
+        [lambda case=case: _capacities(study, *case) for case in cases]  # type: ignore[misc]
+    )
+    charts = tuple(
+        _chart(model, source, study.effort.static_chunks_tokens, found)
+        for (model, source), found in zip(cases, parts, strict=True)
+    )
+    lines = tuple(
+        _best(model, source, study.effort.static_chunks_tokens, found)
+        for (model, source), found in zip(cases, parts, strict=True)
+    )
+    supports = tuple(
+        of_capacity(f"static {chunk}, {_title(model, source)}", "", capacity, study.effort.num_azure)
+        for (model, source), found in zip(cases, parts, strict=True)
+        for chunk, capacity in zip(study.effort.static_chunks_tokens, found, strict=True)
+    )
+    return RowResult("3", "The best static chunk on azure-400", lines, "", supports, charts)
+
+
+def _capacities(study: Study, model: ModelName, source: Source) -> list[Capacity]:
+    load = azure_400(study, source)
+    return study.capacities(
+        [
+            CapacityQuestion(static(chunk), load, _LOW_PER_S, _HIGH_PER_S, model=model)
+            for chunk in study.effort.static_chunks_tokens
+        ]
+    )
+
+
+def _best(
+    model: ModelName, source: Source, chunks: tuple[int, ...], found: list[Capacity]
+) -> Finding:
+    best = max(zip(found, chunks, strict=True), key=lambda pair: pair[0].capacity_per_s)[1]
+    match model:
+        case ModelName.QWEN_32B:
+            paper, accept = "512", Accept(384, 512, "384 or 512")
+        case ModelName.QWEN_14B:
+            paper, accept = "1024", Accept(1024, 1024, "1024")
+    names = ", ".join(map(str, chunks))
+    what = f"best of {names}, {_title(model, source)}"
+    return Finding(what, paper, best, Unit.TOKENS, accept, basis="of the capacities below")
+
+
+def _title(model: ModelName, source: Source) -> str:
+    return f"{model.value}{label(source)}"
+
+
+def _chart(
+    model: ModelName, source: Source, chunks: tuple[int, ...], found: list[Capacity]
+) -> Chart:
+    places = tuple(float(place) for place in range(len(chunks)))
+    series = Series(
+        "twin",
+        places,
+        tuple(capacity.capacity_per_s for capacity in found),
+        tuple(capacity.interval.low for capacity in found),
+        tuple(capacity.interval.high for capacity in found),
+    )
+    return Chart(
+        f"capacity@P90 by static chunk, {_title(model, source)}",
+        ChartKind.BARS,
+        "chunk, tokens",
+        "requests per second",
+        (series,),
+        ticks=tuple(map(str, chunks)),
+    )

@@ -1,0 +1,205 @@
+"""Rows 5, 6 and 14: steps and latencies over rates of azure-400."""
+
+from collections.abc import Sequence
+
+from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.figures import TrialFigures
+from pipelineserve_simulator.reproduce.findings import (
+    Finding,
+    RowResult,
+    Unit,
+    within_points,
+    within_ratio,
+)
+from pipelineserve_simulator.reproduce.rows.azure import BEST_STATIC_TOKENS, azure_400
+from pipelineserve_simulator.reproduce.rows.lines import (
+    Value,
+    label,
+    of_runs,
+    over_seeds,
+)
+from pipelineserve_simulator.reproduce.study import Study, gather
+from pipelineserve_simulator.reproduce.systems import GREEDY, PREDICTIVE, System, static
+from pipelineserve_simulator.reproduce.traces import Source
+
+FIGURE_11_RATE_PER_S = 4.0
+_STATIC = static(BEST_STATIC_TOKENS)
+_NAMED: tuple[tuple[str, System], ...] = (
+    (f"static {BEST_STATIC_TOKENS}", _STATIC),
+    ("greedy", GREEDY),
+    ("predictive", PREDICTIVE),
+)
+_Runs = tuple[TrialFigures, ...]
+
+
+def step_p90(study: Study) -> RowResult:
+    """Row 5."""
+    published = ((0.0517, 0.10), (0.0296, 0.40), (0.0215, 0.15))
+    parts = gather([lambda source=source: _at_4(study, source) for source in study.sources])
+    lines = [
+        of_runs(
+            f"{name}{label(source)}",
+            Unit.MS.show(paper_s),
+            runs,
+            lambda run: run.step_s.p90,
+            Unit.MS,
+            within_ratio(paper_s, ratio),
+        )
+        for source, found in zip(study.sources, parts, strict=True)
+        for (name, _), (paper_s, ratio), runs in zip(_NAMED, published, found, strict=True)
+    ]
+    near = [3.5, 3.0]
+    slower = gather(
+        [lambda rate=rate: study.runs(PREDICTIVE, azure_400(study, Source.FITTED).at(rate)) for rate in near]
+    )
+    supports = [
+        of_runs(
+            f"predictive at {rate:g} /s", "", runs, lambda run: run.step_s.p90, Unit.MS
+        )
+        for rate, runs in zip(near, slower, strict=True)
+    ]
+    charts = tuple(
+        _distribution(source, found) for source, found in zip(study.sources, parts, strict=True)
+    )
+    return RowResult(
+        "5", "P90 of a step at 4 requests/s", tuple(lines), "", tuple(supports), charts
+    )
+
+
+def step_p99(study: Study) -> RowResult:
+    """Row 14."""
+    published = ((_STATIC, "static 512", 0.0653), (PREDICTIVE, "predictive", 0.0309))
+    lines: list[Finding] = []
+    parts = gather([lambda source=source: _at_4(study, source) for source in study.sources])
+    for source, (of_static, _, of_predictive) in zip(study.sources, parts, strict=True):
+        for (_, name, paper_s), runs in zip(published, (of_static, of_predictive), strict=True):
+            lines.append(
+                of_runs(
+                    f"{name}{label(source)}",
+                    Unit.MS.show(paper_s),
+                    runs,
+                    lambda run: run.step_s.p99,
+                    Unit.MS,
+                    within_ratio(paper_s, 0.20),
+                )
+            )
+    return RowResult("14", "P99 of a step at 4 requests/s", tuple(lines))
+
+
+def _at_4(study: Study, source: Source) -> list[_Runs]:
+    load = azure_400(study, source).at(FIGURE_11_RATE_PER_S)
+    return gather([lambda system=system: study.runs(system, load) for _, system in _NAMED])
+
+
+def _distribution(source: Source, found: Sequence[_Runs]) -> Chart:
+    """Curves of the first seed: a mean of distributions is none."""
+    series = tuple(
+        Series(
+            name,
+            tuple(1000 * value_s for _, value_s in runs[0].step_curve_s),
+            tuple(percent / 100 for percent, _ in runs[0].step_curve_s),
+        )
+        for (name, _), runs in zip(_NAMED, found, strict=True)
+    )
+    return Chart(
+        f"Steps at 4 requests/s, one seed{label(source)}",
+        ChartKind.LINES,
+        "step, ms",
+        "share of steps",
+        series,
+        x_max=80.0,
+    )
+
+
+def largest_cuts(study: Study) -> RowResult:
+    """Row 6: what the dynamic chunks take off the static one's P90, at the rate where it is most."""
+    parts = gather([lambda source=source: _cuts(study, source) for source in study.sources])
+    return RowResult(
+        "6",
+        "Largest cut of P90 latency against static 512, over the rates that all serve",
+        tuple(line for lines, _ in parts for line in lines),
+        charts=tuple(chart for _, charts in parts for chart in charts),
+    )
+
+
+def _cuts(study: Study, source: Source) -> tuple[list[Finding], list[Chart]]:
+    rates = study.effort.sweep_rates_per_s
+    load = azure_400(study, source)
+    points = [(system, rate) for _, system in _NAMED for rate in rates]
+    found = dict(
+        zip(
+            points,
+            gather([lambda p=point: study.runs(p[0], load.at(p[1])) for point in points]),
+            strict=True,
+        )
+    )
+    published = (
+        ("predictive", PREDICTIVE, "TPOT", _tpot_p90_s, 0.35),
+        ("predictive", PREDICTIVE, "E2E", _e2e_p90_s, 0.31),
+        ("greedy", GREEDY, "TPOT", _tpot_p90_s, 0.19),
+        ("greedy", GREEDY, "E2E", _e2e_p90_s, 0.18),
+    )
+    lines = []
+    for name, system, latency, value, paper in published:
+        cuts = {
+            rate: 1
+            - over_seeds(found[system, rate], value).mean
+            / over_seeds(found[_STATIC, rate], value).mean
+            for rate in rates
+        }
+        rate, cut = max(cuts.items(), key=lambda item: item[1])
+        seeds = len(study.effort.seeds)
+        lines.append(
+            Finding(
+                f"{name}, {latency}{label(source)}",
+                Unit.PERCENT.show(paper),
+                cut,
+                Unit.PERCENT,
+                within_points(paper, 8),
+                basis=f"at {rate:g} /s of {rates[0]:g} to {rates[-1]:g}; {seeds} seeds, n = "
+                f"{study.effort.num_azure}, whole run",
+            )
+        )
+    charts = [
+        Chart(
+            f"P90 {title} on azure-400{label(source)}",
+            ChartKind.LINES,
+            "requests per second",
+            f"P90 {title}, {unit}",
+            tuple(
+                _line(name, rates, [found[system, rate] for rate in rates], value, scale)
+                for name, system in _NAMED
+            ),
+        )
+        for title, value, scale, unit in (
+            ("TTFT", _ttft_p90_s, 1.0, "s"),
+            ("TPOT", _tpot_p90_s, 1000.0, "ms"),
+            ("E2E", _e2e_p90_s, 1.0, "s"),
+        )
+    ]
+    return lines, charts
+
+
+def _line(
+    name: str, rates: Sequence[float], runs: Sequence[_Runs], value: Value, scale: float
+) -> Series:
+    estimates = [over_seeds(of_rate, value) for of_rate in runs]
+    return Series(
+        name,
+        tuple(rates),
+        tuple(scale * found.mean for found in estimates),
+        tuple(scale * (found.mean if found.low is None else found.low) for found in estimates),
+        tuple(scale * (found.mean if found.high is None else found.high) for found in estimates),
+    )
+
+
+def _ttft_p90_s(run: TrialFigures) -> float:
+    return run.ttft_s.p90
+
+
+def _tpot_p90_s(run: TrialFigures) -> float:
+    return run.tpot_s.p90
+
+
+def _e2e_p90_s(run: TrialFigures) -> float:
+    return run.e2e_s.p90
