@@ -13,6 +13,7 @@ from pipelineserve_cli.load.command import load
 from pipelineserve_cli.local import local
 from pipelineserve_cli.plan.command import plan
 from pipelineserve_cli.render import render
+from pipelineserve_cli.reproduce.command import reproduce
 from pipelineserve_cli.simulate.command import simulate
 from pipelineserve_cli.status.command import status
 from pipelineserve_cli.traces.command import trace
@@ -28,6 +29,7 @@ pserve.add_command(load)
 pserve.add_command(local)
 pserve.add_command(plan)
 pserve.add_command(render)
+pserve.add_command(reproduce)
 pserve.add_command(simulate)
 pserve.add_command(status)
 pserve.add_command(trace)

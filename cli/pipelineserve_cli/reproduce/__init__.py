@@ -1,0 +1,1 @@
+"""`pserve reproduce`: the published experiments on the twin, with an acceptance table."""
