@@ -56,9 +56,7 @@ class ReproduceOptions:
     type=click.Path(path_type=Path),
     help="Folder with Azure's public trace, to run on its rows beside the fits to them.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(min=1), help="Processes.  [default: one for each core]"
-)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes.  [default: one for each core]")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON on standard output.")
 def reproduce(**given: Any) -> None:
     """Run the published experiments on the digital twin and judge every number.
@@ -92,7 +90,7 @@ def _chosen(only: Sequence[str]) -> tuple[Experiment, ...]:
     unknown = [row for row in only if row not in known]
     if unknown:
         text = f'got "{", ".join(unknown)}", expected rows of {", ".join(known)}'
-        raise InvalidInputError("the experiments", [Fault("--only", text)])
+        raise InvalidInputError("the choice of rows", [Fault("--only", text)])
     return tuple(experiment for experiment in EXPERIMENTS if not only or experiment.row in only)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pipelineserve_simulator.reproduce.findings import RowResult
 from pipelineserve_simulator.reproduce.rows import (
+    aims,
     azure,
     decode_heavy,
     predictor,
@@ -46,4 +47,9 @@ EXPERIMENTS = (
     Experiment("13", decode_heavy.decode_heavy),
     Experiment("14", sweep.step_p99),
     Experiment("delay-transient", decode_heavy.delay_transient),
+    Experiment("aim-steady", aims.steady),
+    Experiment("aim-tail", aims.tail_capacity),
+    Experiment("aim-bursts", aims.bursts),
+    Experiment("aim-replay", aims.strict_replay),
+    Experiment("aim-decode", aims.unknown_lengths),
 )

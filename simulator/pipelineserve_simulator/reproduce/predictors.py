@@ -98,4 +98,3 @@ def watch(law: FastppPredictive, sums: ErrorSums) -> WatchedPredictive:
 
 def _candidate(num_tokens: int, sizes: Sequence[int]) -> int:
     return next((size for size in sizes if size >= num_tokens), sizes[-1])
-

@@ -36,7 +36,7 @@ class FigureStore:
             writable.unlink()
         except OSError as error:
             text = f'"{folder}" cannot be written ({error.strerror}); name a folder that can'
-            raise InvalidInputError("the results", [Fault("--out", text)]) from None
+            raise InvalidInputError("the folder of results", [Fault("--out", text)]) from None
 
     def find(self, trial: Trial) -> TrialFigures | None:
         """None if it must be run; a file that cannot be read counts as none and is replaced."""

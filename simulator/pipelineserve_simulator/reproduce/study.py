@@ -6,7 +6,7 @@ concludes or says, by an error, which trials it lacks.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pipelineserve_simulator.measures.capacity import (
     Capacity,
@@ -21,7 +21,8 @@ from pipelineserve_simulator.reproduce.systems import ModelName, System
 from pipelineserve_simulator.reproduce.traces import Source
 from pipelineserve_simulator.reproduce.trials import Load, Trial, make_trial
 
-T = TypeVar("T")
+QuestionT = TypeVar("QuestionT")
+AnswerT = TypeVar("AnswerT")
 
 
 class MissingTrialsError(Exception):
@@ -34,7 +35,13 @@ class MissingTrialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CapacityQuestion:
-    """Which capacity is looked for, and between which rates."""
+    """Which capacity is looked for, and between which rates.
+
+    Attributes:
+        has_tail: whether the P99 of TTFT is bounded as well.
+        tolerance: times the effort's.
+        most_seeds: of the effort's, where runs are long.
+    """
 
     system: System
     load: Load
@@ -43,6 +50,8 @@ class CapacityQuestion:
     targets: TargetPair = PAPER_TARGETS
     has_tail: bool = False
     model: ModelName = ModelName.QWEN_32B
+    tolerance: float = 1.0
+    most_seeds: int = 5
 
 
 class Study:
@@ -82,11 +91,11 @@ class Study:
         load: Load,
         targets: TargetPair = PAPER_TARGETS,
         model: ModelName = ModelName.QWEN_32B,
+        seeds: tuple[int, ...] | None = None,
     ) -> tuple[TrialFigures, ...]:
-        """One for each seed."""
-        return self.figures(
-            [make_trial(model, system, load, seed, targets) for seed in self.effort.seeds]
-        )
+        """One for each seed; the effort's, unless others are given."""
+        chosen = self.effort.seeds if seeds is None else seeds
+        return self.figures([make_trial(model, system, load, seed, targets) for seed in chosen])
 
     def capacity(self, question: CapacityQuestion) -> Capacity:
         """By bisection over kept figures, as `find_capacity` does it.
@@ -117,30 +126,30 @@ class Study:
         search = CapacitySearch(
             low_per_s=question.low_per_s,
             high_per_s=question.high_per_s,
-            tolerance_ratio=self.effort.capacity_tolerance_ratio,
-            seeds=self.effort.seeds,
+            tolerance_ratio=question.tolerance * self.effort.capacity_tolerance_ratio,
+            seeds=self.effort.seeds[: question.most_seeds],
             probe_ratios=(),
         )
         return search_capacity(judge, criteria, search)
 
     def capacities(self, questions: Sequence[CapacityQuestion]) -> list[Capacity]:
         """All of them, whose trials are then run at the same time."""
-        return gather([lambda question=question: self.capacity(question) for question in questions])
+        return gather(self.capacity, questions)
 
 
-def gather(parts: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of all parts; what they lack is told together, so that it is run together.
+def gather(ask: Callable[[QuestionT], AnswerT], questions: Sequence[QuestionT]) -> list[AnswerT]:
+    """All answers; what they lack is told together, so that it is run together.
 
     Raises:
         MissingTrialsError: some lack trials.
     """
-    results: list[T] = []
-    missing: list[Any] = []
-    for part in parts:
+    answers: list[AnswerT] = []
+    missing: list[Trial] = []
+    for question in questions:
         try:
-            results.append(part())
+            answers.append(ask(question))
         except MissingTrialsError as error:
             missing.extend(error.trials)
     if missing:
         raise MissingTrialsError(missing)
-    return results
+    return answers

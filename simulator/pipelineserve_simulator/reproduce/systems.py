@@ -15,6 +15,13 @@ from pipelineserve_simulator.pipeline.options import FreeRunning, LockStep, Timi
 
 NUM_DEVICES = 4
 STATIC_CHUNKS_TOKENS = (128, 256, 384, 512, 768, 1024, 2048)
+_TITLES = {
+    BaselineName.FASTPP_GREEDY: "FastPP greedy",
+    BaselineName.FASTPP_PREDICTIVE: "FastPP predictive",
+    BaselineName.FASTPP_GREEDY_DELAY: "FastPP greedy + DS",
+    BaselineName.FASTPP_PREDICTIVE_DELAY: "FastPP predictive + DS",
+    BaselineName.PACED: "ours",
+}
 
 
 class ModelName(Enum):
@@ -50,21 +57,9 @@ class System:
     @property
     def title(self) -> str:
         """As tables show it."""
-        match self.rules:
-            case BaselineName.STATIC if self.is_tensor_parallel:
-                return f"TP, chunk {self.chunk_tokens}"
-            case BaselineName.STATIC | BaselineName.FASTPP_STATIC:
-                return f"PP, static {self.chunk_tokens}"
-            case BaselineName.FASTPP_GREEDY:
-                return "FastPP greedy"
-            case BaselineName.FASTPP_PREDICTIVE:
-                return "FastPP predictive"
-            case BaselineName.FASTPP_GREEDY_DELAY:
-                return "FastPP greedy + DS"
-            case BaselineName.FASTPP_PREDICTIVE_DELAY:
-                return "FastPP predictive + DS"
-            case _:
-                return f"{self.rules.value}"
+        if self.is_static:
+            return f"{'TP' if self.is_tensor_parallel else 'PP'}, static {self.chunk_tokens}"
+        return _TITLES.get(self.rules, self.rules.value)
 
     @property
     def is_static(self) -> bool:

@@ -49,7 +49,7 @@ def find_trace(folder: Path) -> TraceFile:
     path = next((folder / name for name in _NAMES if (folder / name).is_file()), None)
     if path is None:
         text = f'"{folder}" holds none of {", ".join(_NAMES)}; expected the public trace there'
-        raise InvalidInputError("the traces", [Fault("--traces", text)])
+        raise InvalidInputError("the folder of traces", [Fault("--traces", text)])
     _rows(path)
     return TraceFile(path, hashlib.sha256(path.read_bytes()).hexdigest())
 

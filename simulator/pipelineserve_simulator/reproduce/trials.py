@@ -11,7 +11,11 @@ from pipelineserve.scheduler.fastpp import FastppScheduler
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 from pipelineserve_simulator.baselines.options import LatencyTargets
-from pipelineserve_simulator.baselines.registry import make_scheduler, predictive_law, slot_admission
+from pipelineserve_simulator.baselines.registry import (
+    make_scheduler,
+    predictive_law,
+    slot_admission,
+)
 from pipelineserve_simulator.reproduce.figures import (
     PAPER_TARGETS,
     STRICT_TPOT,
@@ -49,9 +53,7 @@ class Load:
         file = trace.rows if self.source is Source.ROWS and trace is not None else None
         return make_workload(
             self.name,
-            WorkloadOptions(
-                rate_per_s=self.rate_per_s, num_requests=self.num_requests, file=file
-            ),
+            WorkloadOptions(rate_per_s=self.rate_per_s, num_requests=self.num_requests, file=file),
         )
 
 

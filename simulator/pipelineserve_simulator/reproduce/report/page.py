@@ -1,5 +1,6 @@
 """The report as one HTML text without anything from outside."""
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -31,10 +32,6 @@ _COLUMNS = ("", "paper", "twin", "95 % or seeds", "accepted", "verdict", "of wha
 
 def report_page(results: Sequence[RowResult], facts: ReportFacts) -> str:
     """The whole file; the same results give the same text."""
-    counts = {verdict: 0 for verdict in Verdict}
-    for result in results:
-        for finding in result.findings:
-            counts[finding.verdict] += 1
     return "\n".join(
         (
             "<!doctype html>",
@@ -43,12 +40,19 @@ def report_page(results: Sequence[RowResult], facts: ReportFacts) -> str:
             f"<title>The published results on the twin</title><style>{_STYLE}</style></head><body>",
             "<h1>The published results on the twin</h1>",
             _intro(facts),
-            f"<p><b>{counts[Verdict.FITS]} lines fit, {counts[Verdict.MISSES]} miss,</b> "
-            f"{counts[Verdict.REPORTED]} are reported without acceptance.</p>",
+            _tally(results),
             _acceptance(results),
             *(_section(result) for result in results),
             "</body></html>\n",
         )
+    )
+
+
+def _tally(results: Sequence[RowResult]) -> str:
+    verdicts = Counter(finding.verdict for result in results for finding in result.findings)
+    return (
+        f"<p><b>{verdicts[Verdict.FITS]} lines fit, {verdicts[Verdict.MISSES]} miss,</b> "
+        f"{verdicts[Verdict.REPORTED]} are reported without acceptance.</p>"
     )
 
 
@@ -68,17 +72,18 @@ def _intro(facts: ReportFacts) -> str:
 def _acceptance(results: Sequence[RowResult]) -> str:
     rows = []
     for result in results:
-        head = f'<a href="#row-{escape(result.row)}">{escape(result.row)}</a> {escape(result.title)}'
+        head = (
+            f'<a href="#row-{escape(result.row)}">{escape(result.row)}</a> {escape(result.title)}'
+        )
         rows.append(f'<tr><th colspan="{len(_COLUMNS)}">{head}</th></tr>')
         rows += [_line(finding) for finding in result.findings]
     return _table(rows)
 
 
 def _section(result: RowResult) -> str:
-    parts = [
-        f'<h2 id="row-{escape(result.row)}">{escape(result.row)} · {escape(result.title)}'
-        f' <span class="{result.verdict.value}">{result.verdict.value}</span></h2>'
-    ]
+    row, verdict = escape(result.row), result.verdict.value
+    mark = f'<span class="{verdict}">{verdict}</span>'
+    parts = [f'<h2 id="row-{row}">{row} · {escape(result.title)} {mark}</h2>']
     if result.explanation:
         parts.append(f"<p>{escape(result.explanation)}</p>")
     if result.charts:

@@ -1,8 +1,11 @@
-"""Charts as SVG text, readable on light and on dark ground: whatever is not data takes the page's
-colour, and the ground is the page's own."""
+"""Charts as SVG text, readable on light and on dark ground.
+
+Whatever is not data takes the colour of the page's text, and the ground is the page's own.
+"""
 
 from collections.abc import Sequence
 from io import StringIO
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -15,7 +18,7 @@ from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
 _INK = "#0a0b0c"
 _PUBLISHED = "#9aa0a8"
 _COLOURS = ("#2f81c7", "#d2762e", "#3f9f63", "#b0569c")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9.0,

@@ -36,6 +36,7 @@ def of_runs(
     runs: Sequence[TrialFigures],
     value: Value,
     unit: Unit,
+    *,
     accept: Accept | None = None,
 ) -> Finding:
     """A figure over seeds as a line."""

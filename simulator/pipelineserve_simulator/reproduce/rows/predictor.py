@@ -1,6 +1,7 @@
 """Row 12: how well FastPP's step-time predictor predicts, with the profile's noise."""
 
 from dataclasses import replace
+from functools import partial
 
 from pipelineserve_simulator.reproduce.figures import TrialFigures
 from pipelineserve_simulator.reproduce.findings import Accept, Finding, RowResult, Unit
@@ -17,7 +18,7 @@ _RATE_PER_S = 4.0
 
 def prediction_errors(study: Study) -> RowResult:
     """Row 12."""
-    parts = gather([lambda source=source: _errors(study, source) for source in study.sources])
+    parts = gather(partial(_errors, study), study.sources)
     return RowResult(
         "12",
         "Mean error of FastPP's predictor on azure-400, of the step that it predicts",
@@ -40,7 +41,7 @@ def _errors(study: Study, source: Source) -> tuple[Finding, Finding]:
             runs,
             _tokens_only,
             Unit.PERCENT,
-            Accept(0.07, 0.20, "7 to 20 %"),
+            accept=Accept(0.07, 0.20, "7 to 20 %"),
         ),
         of_runs(
             f"table and attention{label(source)}",
@@ -48,7 +49,7 @@ def _errors(study: Study, source: Source) -> tuple[Finding, Finding]:
             runs,
             _full,
             Unit.PERCENT,
-            Accept(0.0, 0.06, "< 6 %"),
+            accept=Accept(0.0, 0.06, "< 6 %"),
         ),
     )
 

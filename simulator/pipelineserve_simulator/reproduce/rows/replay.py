@@ -1,5 +1,7 @@
 """Rows 7 and 8: a quarter of an hour of Azure's conversation trace at its own times."""
 
+from functools import partial
+
 from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
 from pipelineserve_simulator.reproduce.figures import (
     PAPER_TARGETS,
@@ -47,7 +49,7 @@ def replay(study: Study, source: Source) -> Load:
 
 def attainment(study: Study) -> RowResult:
     """Row 7."""
-    parts = gather([lambda source=source: _attainment(study, source) for source in study.sources])
+    parts = gather(partial(_attainment, study), study.sources)
     return RowResult(
         "7",
         "Attainment on azure-replay",
@@ -57,12 +59,10 @@ def attainment(study: Study) -> RowResult:
     )
 
 
-def _attainment(
-    study: Study, source: Source
-) -> tuple[list[Finding], tuple[Finding, ...], Chart]:
+def _attainment(study: Study, source: Source) -> tuple[list[Finding], tuple[Finding, ...], Chart]:
     load = replay(study, source)
     systems = [*(system for _, system, _, _ in _PUBLISHED), _OTHER_STATIC]
-    *found, other = gather([lambda system=system: study.runs(system, load) for system in systems])
+    *found, other = gather(lambda system: study.runs(system, load), systems)
     lines = [
         of_runs(
             f"{name}{label(source)}",
@@ -70,7 +70,7 @@ def _attainment(
             runs,
             lambda run: run.attainment(PAPER_TARGETS).ratio,
             Unit.PERCENT,
-            accept,
+            accept=accept,
         )
         for (name, _, paper, accept), runs in zip(_PUBLISHED, found, strict=True)
     ]
@@ -120,7 +120,7 @@ def _bars(source: Source, lines: list[Finding]) -> Chart:
 
 def strict_tpot(study: Study) -> RowResult:
     """Row 8."""
-    parts = gather([lambda source=source: _strict(study, source) for source in study.sources])
+    parts = gather(partial(_strict, study), study.sources)
     return RowResult(
         "8",
         "Attainment on azure-replay with a TPOT target of 150 ms, against static 512",
@@ -132,9 +132,7 @@ def strict_tpot(study: Study) -> RowResult:
 def _strict(study: Study, source: Source) -> tuple[list[Finding], list[Finding]]:
     load = replay(study, source)
     systems = (static(512), _OTHER_STATIC, GREEDY, PREDICTIVE)
-    found = gather(
-        [lambda system=system: study.runs(system, load, STRICT_TPOT) for system in systems]
-    )
+    found = gather(lambda system: study.runs(system, load, STRICT_TPOT), systems)
     base, _, greedy, predictive = (over_seeds(runs, _strictly_met).mean for runs in found)
     basis = f"{len(found[0])} seeds, n = {found[0][0].num_requests}, whole run"
     lines = [

@@ -3,21 +3,20 @@
 from pipelineserve_simulator.measures.capacity import Capacity
 from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
 from pipelineserve_simulator.reproduce.findings import Accept, Finding, RowResult, Unit
-from pipelineserve_simulator.reproduce.rows.azure import azure_400
+from pipelineserve_simulator.reproduce.rows.azure import azure_400, azure_question
 from pipelineserve_simulator.reproduce.rows.lines import label, of_capacity
-from pipelineserve_simulator.reproduce.study import CapacityQuestion, Study, gather
+from pipelineserve_simulator.reproduce.study import Study, gather
 from pipelineserve_simulator.reproduce.systems import ModelName, static
 from pipelineserve_simulator.reproduce.traces import Source
 
-_LOW_PER_S, _HIGH_PER_S = 1.5, 40.0
+# Chunks differ by more than this where it matters which one is best.
+_TOLERANCE = 2.0
 
 
 def best_static(study: Study) -> RowResult:
     """Row 3."""
     cases = [(model, source) for model in ModelName for source in study.sources]
-    parts = gather(
-        [lambda case=case: _capacities(study, *case) for case in cases]  # type: ignore[misc]
-    )
+    parts = gather(lambda case: _capacities(study, *case), cases)
     charts = tuple(
         _chart(model, source, study.effort.static_chunks_tokens, found)
         for (model, source), found in zip(cases, parts, strict=True)
@@ -27,7 +26,9 @@ def best_static(study: Study) -> RowResult:
         for (model, source), found in zip(cases, parts, strict=True)
     )
     supports = tuple(
-        of_capacity(f"static {chunk}, {_title(model, source)}", "", capacity, study.effort.num_azure)
+        of_capacity(
+            f"static {chunk}, {_title(model, source)}", "", capacity, study.effort.num_azure
+        )
         for (model, source), found in zip(cases, parts, strict=True)
         for chunk, capacity in zip(study.effort.static_chunks_tokens, found, strict=True)
     )
@@ -38,7 +39,7 @@ def _capacities(study: Study, model: ModelName, source: Source) -> list[Capacity
     load = azure_400(study, source)
     return study.capacities(
         [
-            CapacityQuestion(static(chunk), load, _LOW_PER_S, _HIGH_PER_S, model=model)
+            azure_question(static(chunk), load, model, _TOLERANCE)
             for chunk in study.effort.static_chunks_tokens
         ]
     )
