@@ -39,19 +39,6 @@ class TrialPool(Protocol):
 
 
 @dataclass(slots=True)
-class InlinePool:
-    """In this process, at once."""
-
-    trace: TraceFile | None = None
-
-    def submit(self, trial: Trial) -> "Future[TrialFigures]":
-        """See `TrialPool`."""
-        future: Future[TrialFigures] = Future()
-        future.set_result(run_trial(trial, self.trace))
-        return future
-
-
-@dataclass(slots=True)
 class ProcessPool:
     """In several processes."""
 
@@ -66,9 +53,6 @@ class ProcessPool:
 @contextmanager
 def open_pool(num_processes: int, trace: TraceFile | None) -> Iterator[TrialPool]:
     """A pool that leaves no process behind, however the block ends."""
-    if num_processes == 1:
-        yield InlinePool(trace)
-        return
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(num_processes, context, initializer=_begin_worker)
     is_done = False
