@@ -12,8 +12,10 @@ class Effort:
         capacity_tolerance_ratio: a capacity and a rate that fails are this close.
         static_chunks_tokens: among which the best one is looked for.
         sweep_rates_per_s: where latencies are compared.
-        num_azure, num_replayed, num_decode_heavy, num_long, num_steady: requests of azure-400, of
-            the replay, of cnn-reversed and decode-heavy, of its long run, and of azure-4000.
+        num_azure, num_tight: requests of azure-400, and of it under tight targets.
+        num_replayed: of the replay.
+        num_decode_heavy, num_long: of cnn-reversed and decode-heavy, and of the long run.
+        num_steady: of azure-4000.
     """
 
     name: str
@@ -22,6 +24,7 @@ class Effort:
     static_chunks_tokens: tuple[int, ...]
     sweep_rates_per_s: tuple[float, ...]
     num_azure: int
+    num_tight: int
     num_replayed: int
     num_decode_heavy: int
     num_long: int
@@ -35,6 +38,7 @@ FULL = Effort(
     static_chunks_tokens=(128, 256, 384, 512, 768, 1024, 2048),
     sweep_rates_per_s=(2.0, 3.0, 4.0, 5.0, 6.0, 7.0),
     num_azure=400,
+    num_tight=400,
     num_replayed=4424,
     num_decode_heavy=1000,
     num_long=5000,
@@ -43,12 +47,13 @@ FULL = Effort(
 QUICK = Effort(
     name="quick",
     seeds=(1, 2),
-    capacity_tolerance_ratio=0.06,
+    capacity_tolerance_ratio=0.10,
     static_chunks_tokens=(256, 512, 1024),
     sweep_rates_per_s=(3.0, 4.0, 6.0),
     num_azure=400,
-    num_replayed=1000,
-    num_decode_heavy=500,
-    num_long=1000,
-    num_steady=1000,
+    num_tight=100,
+    num_replayed=600,
+    num_decode_heavy=300,
+    num_long=600,
+    num_steady=600,
 )

@@ -1,5 +1,6 @@
 """Row 9: tighter targets."""
 
+from dataclasses import replace
 from functools import partial
 
 from pipelineserve_simulator.measures.capacity import Capacity
@@ -38,6 +39,7 @@ _OTHERS: tuple[tuple[str, System], ...] = (
     ("greedy", GREEDY),
 )
 _TIGHTEST = _SCALES[-1]
+_FEW = 100
 
 
 def target_scales(study: Study) -> RowResult:
@@ -60,7 +62,9 @@ def _scales(study: Study, source: Source) -> tuple[list[Finding], list[Finding],
     found = dict(
         zip(
             points,
-            study.capacities([_question(named[name], load, scale) for name, scale in points]),
+            study.capacities(
+                [_question(study, named[name], load, scale) for name, scale in points]
+            ),
             strict=True,
         )
     )
@@ -74,18 +78,26 @@ def _scales(study: Study, source: Source) -> tuple[list[Finding], list[Finding],
             f"{name}, targets x {scale:g}{label(source)}",
             "",
             found[name, scale],
-            study.effort.num_azure,
+            _num_requests(study, scale),
         )
         for name, scale in points
     ]
     return lines, supports, _chart(found, source)
 
 
-def _question(system: System, load: Load, scale: float) -> CapacityQuestion:
+def _question(study: Study, system: System, load: Load, scale: float) -> CapacityQuestion:
     if scale == 1.0:
         return azure_question(system, load)
     targets = PAPER_TARGETS.scaled(scale)
-    return CapacityQuestion(system, load, _LEAST_PER_S, _MOST_PER_S, targets, tolerance=_TOLERANCE)
+    tight = replace(load, num_requests=_num_requests(study, scale))
+    return CapacityQuestion(system, tight, _LEAST_PER_S, _MOST_PER_S, targets, tolerance=_TOLERANCE)
+
+
+def _num_requests(study: Study, scale: float) -> int:
+    """What no single request meets needs no long run to be seen."""
+    if scale == 1.0:
+        return study.effort.num_azure
+    return _FEW if scale == _TIGHTEST else study.effort.num_tight
 
 
 def _none_left(found: dict[tuple[str, float], Capacity], source: Source) -> Finding:
