@@ -24,6 +24,7 @@ class InlinePool:
     run: list[Trial] = field(default_factory=list)
 
     def submit(self, trial: Trial) -> "Future[TrialFigures]":
+        """See `TrialPool`."""
         if self.most is not None and len(self.run) == self.most:
             raise KeyboardInterrupt
         self.run.append(trial)
@@ -39,6 +40,7 @@ class Updates:
     seen: list[tuple[int, int, int]] = field(default_factory=list)
 
     def update(self, num_done: int, num_known: int, num_concluded: int) -> None:
+        """See `Progress`."""
         self.seen.append((num_done, num_known, num_concluded))
 
 

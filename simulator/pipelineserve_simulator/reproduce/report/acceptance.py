@@ -1,11 +1,12 @@
 """The acceptance table for programs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipelineserve_simulator.reproduce.effort import Effort
-from pipelineserve_simulator.reproduce.findings import Finding, RowResult
+from pipelineserve_simulator.reproduce.findings import Accept, Finding, RowResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,12 @@ def _line(finding: Finding) -> dict[str, Any]:
         "ours": finding.ours,
         "shown": finding.unit.show(finding.ours),
         "interval": None if finding.interval is None else list(finding.interval),
-        "accepted": None if accept is None else [accept.low, accept.high],
+        "accepted": None if accept is None else _ends(accept),
         "verdict": finding.verdict.value,
         "basis": finding.basis,
     }
+
+
+def _ends(accept: Accept) -> list[float | None]:
+    """An open end is null: JSON has no infinity."""
+    return [end if math.isfinite(end) else None for end in (accept.low, accept.high)]

@@ -90,7 +90,9 @@ def _question(study: Study, system: System, load: Load, scale: float) -> Capacit
         return azure_question(system, load)
     targets = PAPER_TARGETS.scaled(scale)
     tight = replace(load, num_requests=_num_requests(study, scale))
-    return CapacityQuestion(system, tight, _LEAST_PER_S, _MOST_PER_S, targets, tolerance=_TOLERANCE)
+    return CapacityQuestion(
+        system, tight, _LEAST_PER_S, _MOST_PER_S, targets=targets, tolerance=_TOLERANCE
+    )
 
 
 def _num_requests(study: Study, scale: float) -> int:

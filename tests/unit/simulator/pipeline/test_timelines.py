@@ -112,3 +112,15 @@ def test_a_slot_more_than_stages_hides_the_leaders_work() -> None:
     # 3 s; with two slots each round of the slot takes 2.5 s.
     assert duration_s(3) < 40 * 3.0 + 5.0
     assert duration_s(2) > 40 * 2.5
+
+
+def test_a_lock_step_is_told_for_the_micro_batch_that_entered_with_it() -> None:
+    outcome, passages = run(LockStep())
+    told_s = [step.lock_step_s for step in outcome.steps]
+    # With the leader's quarter and the hop: 1/4 + 2 + 1/2 for a whole chunk on the first stage.
+    assert told_s[0] == 2.75
+    for passage, step_s in zip(passages, told_s, strict=True):
+        entered, follows = passage.starts_ticks[:2]
+        assert step_s == to_seconds(follows - entered)
+    free, _ = run(FreeRunning())
+    assert {step.lock_step_s for step in free.steps} == {None}

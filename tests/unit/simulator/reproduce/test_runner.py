@@ -73,7 +73,7 @@ def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path: Path) -> None
     assert kept(tmp_path / "cut") == kept(tmp_path / "whole")
 
 
-def test_processes_give_what_this_process_gives(tmp_path: Path) -> None:
+def test_processes_give_what_this_process_gives() -> None:
     trials = [
         make_trial(ModelName.QWEN_32B, static(512), TINY_LOAD.at(rate), 1) for rate in (1.0, 9.0)
     ]
@@ -85,10 +85,15 @@ def test_processes_give_what_this_process_gives(tmp_path: Path) -> None:
 
 def test_no_process_outlives_an_interruption() -> None:
     trial = make_trial(ModelName.QWEN_32B, static(512), TINY_LOAD.at(1.0), 1)
-    with pytest.raises(KeyboardInterrupt), open_pool(2, None) as pool:
-        for _ in range(4):
-            pool.submit(trial)
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with open_pool(2, None) as pool:
+            for _ in range(4):
+                pool.submit(trial)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert multiprocessing.active_children() == []
 
 
