@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import Enum
 
+PAPER = "paper"
+"""The name of the series that holds what was published; it comes first where there is one."""
+
 
 class ChartKind(Enum):
     """How it is drawn."""

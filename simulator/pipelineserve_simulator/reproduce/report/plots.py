@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.charts import PAPER, Chart, ChartKind, Series
 
 # Stands for the page's text colour until the drawing is text.
 _INK = "#0a0b0c"
@@ -64,7 +64,7 @@ def _draw_bars(axes: Axes, chart: Chart) -> None:
             places,
             series.ys,
             width,
-            color=_colour(index, series),
+            color=_colour(chart, index),
             label=series.name,
             yerr=_errors(series),
             error_kw={"ecolor": _INK, "linewidth": 1.0, "capsize": 2.5},
@@ -74,7 +74,7 @@ def _draw_bars(axes: Axes, chart: Chart) -> None:
 
 def _draw_lines(axes: Axes, chart: Chart) -> None:
     for index, series in enumerate(chart.series):
-        colour = _colour(index, series)
+        colour = _colour(chart, index)
         marker = "o" if len(series.xs) < 20 else ""
         axes.plot(
             series.xs, series.ys, color=colour, marker=marker, markersize=3.5, label=series.name
@@ -83,11 +83,16 @@ def _draw_lines(axes: Axes, chart: Chart) -> None:
             axes.fill_between(
                 series.xs, series.lows, series.highs, color=colour, alpha=0.18, linewidth=0
             )
-    axes.set_xlim(right=chart.x_max)
+    if chart.x_max is not None:
+        axes.set_xlim(0, chart.x_max)
 
 
-def _colour(index: int, series: Series) -> str:
-    return _PUBLISHED if series.name == "paper" else _COLOURS[index % len(_COLOURS)]
+def _colour(chart: Chart, index: int) -> str:
+    """The paper's is grey; it comes first, and the series after it begin with the first colour."""
+    has_paper = chart.series[0].name == PAPER
+    if has_paper and index == 0:
+        return _PUBLISHED
+    return _COLOURS[(index - has_paper) % len(_COLOURS)]
 
 
 def _errors(series: Series) -> Sequence[Sequence[float]] | None:

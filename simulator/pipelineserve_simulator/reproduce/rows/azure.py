@@ -3,7 +3,7 @@
 from functools import partial
 
 from pipelineserve_simulator.measures.capacity import Capacity
-from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.charts import PAPER, Chart, ChartKind, Series
 from pipelineserve_simulator.reproduce.findings import (
     Finding,
     RowResult,
@@ -106,7 +106,7 @@ def _bars(title: str, lines: list[Finding], published: tuple[tuple[float, str], 
         "",
         "requests per second",
         (
-            Series("paper", places, tuple(paper for paper, _ in published)),
+            Series(PAPER, places, tuple(paper for paper, _ in published)),
             Series(
                 "twin",
                 places,

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
+from pipelineserve_simulator.reproduce.charts import PAPER, Chart, ChartKind, Series
 from pipelineserve_simulator.reproduce.figures import (
     PAPER_TARGETS,
     STRICT_TPOT,
@@ -104,7 +104,7 @@ def _bars(source: Source, lines: list[Finding]) -> Chart:
         "",
         "requests that met both targets, %",
         (
-            Series("paper", places, published),
+            Series(PAPER, places, published),
             Series(
                 "twin",
                 places,
