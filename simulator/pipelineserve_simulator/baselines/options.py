@@ -61,6 +61,8 @@ class BaselineOptions:
         boundaries: token counts at which they may hold, as measured.
         lengths: what admission knows.
         is_as_in_the_paper: FastPP's laws as its paper has them, rather than its released code.
+        fastpp_tpot_ratio, fastpp_throughput_ratio: margins of its predictive law. The released
+            code had 1.08 and 0.92 before July 2026.
         step_overhead_s: time per micro-batch in which the slowest stage does nothing.
         cycle_overhead_s: time per cycle in which a slot is in no stage's hands.
         late_share_ratio: what PACED keeps for requests that are late.
@@ -75,6 +77,8 @@ class BaselineOptions:
     boundaries: tuple[int, ...] = ()
     lengths: Lengths = Lengths.UNKNOWN
     is_as_in_the_paper: bool = False
+    fastpp_tpot_ratio: float = 1.05
+    fastpp_throughput_ratio: float = 1.0
     step_overhead_s: float = 0.0
     cycle_overhead_s: float = 0.0
     late_share_ratio: float = 0.05

@@ -177,6 +177,8 @@ class _Maker:
                 chunk_sizes=sizes,
                 times_s=tuple(map(self._prompt_s, sizes)),
                 first_tokens=self.options.static_chunk_tokens,
+                tpot_ratio=self.options.fastpp_tpot_ratio,
+                throughput_ratio=self.options.fastpp_throughput_ratio,
                 fit=LatencyModelSettings(unit_tokens=self.options.step_chunk_tokens),
                 unit_tokens=self.options.step_chunk_tokens,
             )

@@ -46,13 +46,13 @@ FULL = Effort(
 )
 QUICK = Effort(
     name="quick",
-    seeds=(1, 2),
+    seeds=(1,),
     capacity_tolerance_ratio=0.10,
     static_chunks_tokens=(256, 512, 1024),
     sweep_rates_per_s=(3.0, 4.0, 6.0),
     num_azure=400,
     num_tight=100,
-    num_replayed=600,
+    num_replayed=1200,
     num_decode_heavy=300,
     num_long=600,
     num_steady=600,

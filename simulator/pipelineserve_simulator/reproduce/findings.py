@@ -103,7 +103,7 @@ class RowResult:
 
     Attributes:
         row: its name.
-        explanation: of misses, as far as the supporting lines show it; empty without any.
+        reason: why lines miss, where they do, as far as the supporting lines show it.
         supports: lines that say why, not judged.
         charts: drawings.
     """
@@ -111,9 +111,14 @@ class RowResult:
     row: str
     title: str
     findings: tuple[Finding, ...]
-    explanation: str = ""
+    reason: str = ""
     supports: tuple[Finding, ...] = ()
     charts: tuple[Chart, ...] = field(default=())
+
+    @property
+    def explanation(self) -> str:
+        """The reason, if anything misses."""
+        return self.reason if self.verdict is Verdict.MISSES else ""
 
     @property
     def verdict(self) -> Verdict:

@@ -1,6 +1,6 @@
 """What is compared: the published systems as they were run, and ours."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pipelineserve_simulator.baselines.options import (
@@ -36,6 +36,16 @@ class ModelName(Enum):
         return load_profile(f"a100-40gb-pcie/{self.value}")
 
 
+class Margins(Enum):
+    """Which constants FastPP's laws have; the paper's runs used those of neither release known."""
+
+    RELEASED = "released"
+    EARLIER = "earlier"
+    """As released before July 2026."""
+    PAPER = "paper"
+    """The rules as the paper words them."""
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """A way of serving a model on four devices.
@@ -46,6 +56,7 @@ class System:
         is_tensor_parallel: one stage over all devices instead of one stage on each.
         is_lock_step: stages step together, as published; else each runs free.
         lengths: what admission knows of outputs; the published runs know them.
+        margins: of FastPP's laws.
     """
 
     rules: BaselineName
@@ -53,6 +64,7 @@ class System:
     is_tensor_parallel: bool = False
     is_lock_step: bool = True
     lengths: Lengths = Lengths.KNOWN_AS_RELEASED
+    margins: Margins = Margins.RELEASED
 
     @property
     def title(self) -> str:
@@ -80,7 +92,14 @@ class System:
     @property
     def options(self) -> BaselineOptions:
         """Of its scheduler."""
-        return BaselineOptions(static_chunk_tokens=self.chunk_tokens, lengths=self.lengths)
+        plain = BaselineOptions(static_chunk_tokens=self.chunk_tokens, lengths=self.lengths)
+        match self.margins:
+            case Margins.RELEASED:
+                return plain
+            case Margins.EARLIER:
+                return replace(plain, fastpp_tpot_ratio=1.08, fastpp_throughput_ratio=0.92)
+            case Margins.PAPER:
+                return replace(plain, is_as_in_the_paper=True)
 
 
 def static(chunk_tokens: int) -> System:
@@ -92,5 +111,7 @@ def static(chunk_tokens: int) -> System:
 TENSOR_PARALLEL = System(BaselineName.STATIC, 2048, is_tensor_parallel=True)
 GREEDY = System(BaselineName.FASTPP_GREEDY)
 PREDICTIVE = System(BaselineName.FASTPP_PREDICTIVE)
+EARLIER_PREDICTIVE = replace(PREDICTIVE, margins=Margins.EARLIER)
+PAPER_PREDICTIVE = replace(PREDICTIVE, margins=Margins.PAPER)
 PREDICTIVE_DELAY = System(BaselineName.FASTPP_PREDICTIVE_DELAY)
 OURS = System(BaselineName.PACED, is_lock_step=False, lengths=Lengths.UNKNOWN)

@@ -20,11 +20,27 @@ from pipelineserve_simulator.reproduce.rows.lines import (
     over_seeds,
 )
 from pipelineserve_simulator.reproduce.study import Study, gather
-from pipelineserve_simulator.reproduce.systems import GREEDY, PREDICTIVE, System, static
+from pipelineserve_simulator.reproduce.systems import (
+    EARLIER_PREDICTIVE,
+    GREEDY,
+    PAPER_PREDICTIVE,
+    PREDICTIVE,
+    System,
+    static,
+)
 from pipelineserve_simulator.reproduce.traces import Source
 
 FIGURE_11_RATE_PER_S = 4.0
+_RATES_BELOW = (3.0, 3.5)
 _ACCEPTED_P90_S = 0.0215 * 1.15
+_ACCEPTED_P99_S = 0.0309 * 1.20
+_EDGE = (
+    "Steps under the predictive law have few lengths: about 20 ms with the smallest chunk, 29 ms "
+    "with the next one, 40 ms with the third. At 4 requests/s the percentile lies where one gives "
+    "way to another, so that a percent of the steps decides between two of them. The lines below "
+    "show what share lies within the accepted value, the same at lower rates, and with other "
+    "constants of the law: the released ones are not those of the paper's runs, which are unknown."
+)
 _STATIC = static(BEST_STATIC_TOKENS)
 _NAMED: tuple[tuple[str, System], ...] = (
     (f"static {BEST_STATIC_TOKENS}", _STATIC),
@@ -50,22 +66,16 @@ def step_p90(study: Study) -> RowResult:
         for source, found in zip(study.sources, parts, strict=True)
         for (name, _), (paper_s, ratio), runs in zip(_NAMED, published, found, strict=True)
     ]
-    rates = (3.0, 3.5, 4.0)
-    load = azure_400(study, Source.FITTED)
-    near = gather(lambda rate: study.runs(PREDICTIVE, load.at(rate)), rates)
-    supports = [
-        of_runs(f"{what}, predictive at {rate:g} /s", "", runs, value, unit)
-        for what, value, unit in (
-            ("P90", _step_p90_s, Unit.MS),
-            ("steps of at most 24.7 ms", _share_of_short_steps, Unit.PERCENT),
-        )
-        for rate, runs in zip(rates, near, strict=True)
-    ]
     charts = tuple(
         _distribution(source, found) for source, found in zip(study.sources, parts, strict=True)
     )
     return RowResult(
-        "5", "P90 of a step at 4 requests/s", tuple(lines), "", tuple(supports), charts
+        "5",
+        "P90 of a step at 4 requests/s",
+        tuple(lines),
+        _EDGE,
+        _around_the_edge(study, "P90", _step_p90_s, _ACCEPTED_P90_S),
+        charts,
     )
 
 
@@ -81,12 +91,41 @@ def step_p99(study: Study) -> RowResult:
                     f"{name}{label(source)}",
                     Unit.MS.show(paper_s),
                     runs,
-                    lambda run: run.step_s.p99,
+                    _step_p99_s,
                     Unit.MS,
                     accept=within_ratio(paper_s, 0.20),
                 )
             )
-    return RowResult("14", "P99 of a step at 4 requests/s", tuple(lines))
+    return RowResult(
+        "14",
+        "P99 of a step at 4 requests/s",
+        tuple(lines),
+        _EDGE,
+        _around_the_edge(study, "P99", _step_p99_s, _ACCEPTED_P99_S),
+    )
+
+
+def _around_the_edge(
+    study: Study, name: str, value: Value, accepted_s: float
+) -> tuple[Finding, ...]:
+    """The predictive law at rates below, and with constants that it had or may have had."""
+    load = azure_400(study, Source.FITTED)
+    cases: list[tuple[str, System, float]] = [
+        *((f"predictive at {rate:g} /s", PREDICTIVE, rate) for rate in _RATES_BELOW),
+        ("predictive at 4 /s", PREDICTIVE, FIGURE_11_RATE_PER_S),
+        ("with margins of before July 2026 at 4 /s", EARLIER_PREDICTIVE, FIGURE_11_RATE_PER_S),
+        ("with the paper's rules at 4 /s", PAPER_PREDICTIVE, FIGURE_11_RATE_PER_S),
+    ]
+    found = gather(lambda case: study.runs(case[1], load.at(case[2])), cases)
+    share = partial(_share_of_short_steps, accepted_s)
+    return tuple(
+        of_runs(f"{what}, {case[0]}", "", runs, shown, unit)
+        for what, shown, unit in (
+            (name, value, Unit.MS),
+            (f"steps of at most {1000 * accepted_s:.1f} ms", share, Unit.PERCENT),
+        )
+        for case, runs in zip(cases, found, strict=True)
+    )
 
 
 def _at_4(study: Study, source: Source) -> list[_Runs]:
@@ -196,13 +235,17 @@ def _line(
     )
 
 
+def _step_p99_s(run: TrialFigures) -> float:
+    return run.step_s.p99
+
+
 def _step_p90_s(run: TrialFigures) -> float:
     return run.step_s.p90
 
 
-def _share_of_short_steps(run: TrialFigures) -> float:
-    """Within a percent; what the predictive law's accepted P90 is at most."""
-    below = [percent for percent, value_s in run.step_curve_s if value_s <= _ACCEPTED_P90_S]
+def _share_of_short_steps(accepted_s: float, run: TrialFigures) -> float:
+    """Within a percent."""
+    below = [percent for percent, value_s in run.step_curve_s if value_s <= accepted_s]
     return max(below, default=0.0) / 100
 
 

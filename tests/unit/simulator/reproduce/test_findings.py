@@ -40,6 +40,12 @@ def test_a_row_misses_where_one_line_does_whatever_supports_it() -> None:
     assert RowResult("r", "", (told,), supports=(bad,)).verdict is Verdict.REPORTED
 
 
+def test_a_reason_is_told_only_for_a_miss() -> None:
+    good, bad = finding(1.0, within_ratio(1.0, 0.1)), finding(2.0, within_ratio(1.0, 0.1))
+    assert RowResult("r", "", (good,), "because").explanation == ""
+    assert RowResult("r", "", (good, bad), "because").explanation == "because"
+
+
 @pytest.mark.parametrize(
     ("unit", "value", "text"),
     [
