@@ -1,7 +1,9 @@
 """Figures in a folder, one file for each trial, named by what the trial is."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -11,7 +13,16 @@ from pipelineserve_simulator.reproduce.fingerprint import code_fingerprint
 from pipelineserve_simulator.reproduce.traces import TraceFile
 from pipelineserve_simulator.reproduce.trials import Trial
 
-_FIGURES = TypeAdapter(TrialFigures)
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A file: the trial is there to be read by people, its name already says which it is."""
+
+    trial: dict[str, Any]
+    figures: TrialFigures
+
+
+_KEPT = TypeAdapter(_Kept)
 
 
 class FigureStore:
@@ -51,13 +62,13 @@ class FigureStore:
         """Write the figures; whole or not at all, however the process ends."""
         path = self._path(trial)
         unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(_FIGURES.dump_json(figures))
+        unfinished.write_bytes(_KEPT.dump_json(_Kept(trial.as_json(), figures)))
         unfinished.replace(path)
         self._known[trial] = figures
 
     def _read(self, trial: Trial) -> TrialFigures | None:
         try:
-            return _FIGURES.validate_json(self._path(trial).read_bytes())
+            return _KEPT.validate_json(self._path(trial).read_bytes()).figures
         except (FileNotFoundError, ValidationError):
             return None
 

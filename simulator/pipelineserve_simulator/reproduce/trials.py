@@ -79,10 +79,15 @@ class Trial:
         """The targets for which attainment is told."""
         return tuple(dict.fromkeys((PAPER_TARGETS, STRICT_TPOT, self.targets)))
 
+    def as_json(self) -> dict[str, Any]:
+        """Everything that it is, for its name and for whoever looks into its file."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
     def key(self, fingerprint: str, trace: TraceFile | None) -> str:
         """A name for its figures: the same for the same simulation by the same code."""
         digest = trace.digest if self.load.source is Source.ROWS and trace is not None else ""
-        content = {"trial": _plain(asdict(self)), "code": fingerprint, "trace": digest}
+        content = {"trial": self.as_json(), "code": fingerprint, "trace": digest}
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

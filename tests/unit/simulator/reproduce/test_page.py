@@ -88,7 +88,7 @@ def test_drawings_take_the_colour_of_the_page() -> None:
 
 
 def test_text_from_results_is_escaped() -> None:
-    line = Finding("a < b & c", "<1>", 1.0, Unit.RATIO, within_ratio(1.0, 0.1))
+    line = Finding("a < b & c", "<1>", 2.0, Unit.RATIO, within_ratio(1.0, 0.1))
     page = report_page([RowResult("x", "<b>", (line,), "because 1 < 2")], FACTS)
     assert "a &lt; b &amp; c" in page
     assert "because 1 &lt; 2" in page

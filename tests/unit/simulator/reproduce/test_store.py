@@ -1,5 +1,6 @@
 """Figures are kept under what they depend on, and come back as they were."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,19 @@ def test_what_is_kept_comes_back_in_another_process(tmp_path: Path) -> None:
     assert FigureStore(tmp_path, None).find(TRIAL) == figures
 
 
+def test_a_file_says_what_its_figures_are_of(tmp_path: Path) -> None:
+    FigureStore(tmp_path, None).keep(TRIAL, stand_in(TRIAL))
+    (path,) = (tmp_path / "trials").iterdir()
+    trial = json.loads(path.read_text())["trial"]
+    assert trial["system"]["rules"] == "FastppPredictive"
+    assert trial["load"] == {
+        "name": "azure-400",
+        "rate_per_s": 4.0,
+        "num_requests": None,
+        "source": "fitted",
+    }
+
+
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 def test_another_trial_has_another_name(tmp_path: Path, other: Trial) -> None:
     store = FigureStore(tmp_path, None)
@@ -51,7 +65,7 @@ def test_other_code_and_another_trace_give_other_names() -> None:
     assert TRIAL.key("code", trace) == TRIAL.key("code", None)
 
 
-@given(st.integers(0, 200))
+@given(st.integers(0, 600))
 def test_a_file_that_was_cut_off_counts_as_missing_and_is_replaced(
     tmp_path_factory: pytest.TempPathFactory, num_bytes: int
 ) -> None:
