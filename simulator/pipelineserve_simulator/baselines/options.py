@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from pipelineserve.policy.fastpp.latency_model import RELEASED_FIT
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.rebalancing import HoldMode
 
@@ -63,6 +64,7 @@ class BaselineOptions:
         is_as_in_the_paper: FastPP's laws as its paper has them, rather than its released code.
         fastpp_tpot_ratio, fastpp_throughput_ratio: margins of its predictive law. The released
             code had 1.08 and 0.92 before July 2026.
+        fastpp_forgetting: weight of a sample of its predictor one sample later.
         step_overhead_s: time per micro-batch in which the slowest stage does nothing.
         cycle_overhead_s: time per cycle in which a slot is in no stage's hands.
         late_share_ratio: what PACED keeps for requests that are late.
@@ -79,6 +81,7 @@ class BaselineOptions:
     is_as_in_the_paper: bool = False
     fastpp_tpot_ratio: float = 1.05
     fastpp_throughput_ratio: float = 1.0
+    fastpp_forgetting: float = RELEASED_FIT.forgetting
     step_overhead_s: float = 0.0
     cycle_overhead_s: float = 0.0
     late_share_ratio: float = 0.05

@@ -179,7 +179,10 @@ class _Maker:
                 first_tokens=self.options.static_chunk_tokens,
                 tpot_ratio=self.options.fastpp_tpot_ratio,
                 throughput_ratio=self.options.fastpp_throughput_ratio,
-                fit=LatencyModelSettings(unit_tokens=self.options.step_chunk_tokens),
+                fit=LatencyModelSettings(
+                    forgetting=self.options.fastpp_forgetting,
+                    unit_tokens=self.options.step_chunk_tokens,
+                ),
                 unit_tokens=self.options.step_chunk_tokens,
             )
         )

@@ -53,7 +53,7 @@ QUICK = Effort(
     num_azure=400,
     num_tight=100,
     num_replayed=1200,
-    num_decode_heavy=300,
-    num_long=600,
+    num_decode_heavy=1000,  # with fewer, delay scheduling never begins
+    num_long=1200,
     num_steady=600,
 )

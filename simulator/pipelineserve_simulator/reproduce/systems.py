@@ -44,6 +44,8 @@ class Margins(Enum):
     """As released before July 2026."""
     PAPER = "paper"
     """The rules as the paper words them."""
+    FORGETS_NOTHING = "forgets nothing"
+    """As released, but its predictor cannot run away from what it has learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class System:
                 return replace(plain, fastpp_tpot_ratio=1.08, fastpp_throughput_ratio=0.92)
             case Margins.PAPER:
                 return replace(plain, is_as_in_the_paper=True)
+            case Margins.FORGETS_NOTHING:
+                return replace(plain, fastpp_forgetting=1.0)
 
 
 def static(chunk_tokens: int) -> System:
@@ -113,5 +117,6 @@ GREEDY = System(BaselineName.FASTPP_GREEDY)
 PREDICTIVE = System(BaselineName.FASTPP_PREDICTIVE)
 EARLIER_PREDICTIVE = replace(PREDICTIVE, margins=Margins.EARLIER)
 PAPER_PREDICTIVE = replace(PREDICTIVE, margins=Margins.PAPER)
+STEADY_PREDICTIVE = replace(PREDICTIVE, margins=Margins.FORGETS_NOTHING)
 PREDICTIVE_DELAY = System(BaselineName.FASTPP_PREDICTIVE_DELAY)
 OURS = System(BaselineName.PACED, is_lock_step=False, lengths=Lengths.UNKNOWN)

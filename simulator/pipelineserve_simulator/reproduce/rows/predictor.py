@@ -14,26 +14,37 @@ from pipelineserve_simulator.reproduce.trials import make_trial
 
 # The paper does not tell at which load; that of its figure of steps.
 _RATE_PER_S = 4.0
+_BUSY_RATE_PER_S = 7.0
 
 
 def prediction_errors(study: Study) -> RowResult:
     """Row 12."""
     parts = gather(partial(_errors, study), study.sources)
+    busy = _runs(study, Source.FITTED, _BUSY_RATE_PER_S)
+    supports = tuple(
+        of_runs(f"{what} at {_BUSY_RATE_PER_S:g} /s", "", busy, value, Unit.PERCENT)
+        for what, value in (("tokens only", _tokens_only), ("table and attention", _full))
+    )
     return RowResult(
         "12",
         "Mean error of FastPP's predictor on azure-400, of the step that it predicts",
         tuple(line for lines in parts for line in lines),
+        supports=supports,
     )
 
 
-def _errors(study: Study, source: Source) -> tuple[Finding, Finding]:
-    load = azure_400(study, source).at(_RATE_PER_S)
-    runs = study.figures(
+def _runs(study: Study, source: Source, rate_per_s: float) -> tuple[TrialFigures, ...]:
+    load = azure_400(study, source).at(rate_per_s)
+    return study.figures(
         [
             replace(make_trial(ModelName.QWEN_32B, PREDICTIVE, load, seed), watches_predictor=True)
             for seed in study.effort.seeds
         ]
     )
+
+
+def _errors(study: Study, source: Source) -> tuple[Finding, Finding]:
+    runs = _runs(study, source, _RATE_PER_S)
     return (
         of_runs(
             f"tokens only{label(source)}",

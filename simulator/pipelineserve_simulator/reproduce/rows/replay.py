@@ -17,11 +17,12 @@ from pipelineserve_simulator.reproduce.findings import (
     within_points,
     within_ratio,
 )
-from pipelineserve_simulator.reproduce.rows.lines import label, of_runs, over_seeds
+from pipelineserve_simulator.reproduce.rows.lines import Value, label, of_runs, over_seeds
 from pipelineserve_simulator.reproduce.study import Study, gather
 from pipelineserve_simulator.reproduce.systems import (
     GREEDY,
     PREDICTIVE,
+    STEADY_PREDICTIVE,
     TENSOR_PARALLEL,
     System,
     static,
@@ -39,6 +40,7 @@ _PUBLISHED: tuple[tuple[str, System, str, Accept], ...] = (
     ("predictive", PREDICTIVE, "94.5 %", within_points(0.945, 5)),
 )
 _OTHER_STATIC = static(384)
+_FORGETS_NOTHING = ("predictive that forgets nothing", STEADY_PREDICTIVE)
 
 
 def replay(study: Study, source: Source) -> Load:
@@ -61,8 +63,10 @@ def attainment(study: Study) -> RowResult:
 
 def _attainment(study: Study, source: Source) -> tuple[list[Finding], tuple[Finding, ...], Chart]:
     load = replay(study, source)
-    systems = [*(system for _, system, _, _ in _PUBLISHED), _OTHER_STATIC]
-    *found, other = gather(lambda system: study.runs(system, load), systems)
+    others = ((f"static {_OTHER_STATIC.chunk_tokens}", _OTHER_STATIC), _FORGETS_NOTHING)
+    systems = (*(system for _, system, _, _ in _PUBLISHED), *(system for _, system in others))
+    runs_of = gather(lambda system: study.runs(system, load), systems)
+    found, behind = runs_of[: len(_PUBLISHED)], runs_of[len(_PUBLISHED) :]
     lines = [
         of_runs(
             f"{name}{label(source)}",
@@ -84,14 +88,19 @@ def _attainment(study: Study, source: Source) -> tuple[list[Finding], tuple[Find
         between(0.0, 1.0, "no step down"),
         basis="the smaller of the two steps",
     )
-    other_line = of_runs(
-        f"static 384{label(source)}",
-        "",
-        other,
-        lambda run: run.attainment(PAPER_TARGETS).ratio,
-        Unit.PERCENT,
+    values: tuple[tuple[str, Value, Unit], ...] = (
+        ("attainment", lambda run: run.attainment(PAPER_TARGETS).ratio, Unit.PERCENT),
+        ("P90 TPOT", lambda run: run.tpot_s.p90, Unit.MS),
+        ("P90 TTFT", lambda run: run.ttft_s.p90, Unit.S),
+        ("P99 of a step", lambda run: run.step_s.p99, Unit.MS),
     )
-    return [*lines, order], (other_line,), _bars(source, lines)
+    names = (*(name for name, *_ in _PUBLISHED), *(name for name, _ in others))
+    supports = tuple(
+        of_runs(f"{what}, {name}{label(source)}", "", runs, value, unit)
+        for what, value, unit in values
+        for name, runs in zip(names, (*found, *behind), strict=True)
+    )
+    return [*lines, order], supports, _bars(source, lines)
 
 
 def _bars(source: Source, lines: list[Finding]) -> Chart:
