@@ -40,6 +40,12 @@ _PUBLISHED: tuple[tuple[str, System, str, Accept], ...] = (
     ("predictive", PREDICTIVE, "94.5 %", within_points(0.945, 5)),
 )
 _OTHER_STATIC = static(384)
+_REASON = (
+    "Static 512 stands at the edge of the TPOT target: its P90 of TPOT below is within a few "
+    "percent of it, and a chunk of 384 is not. The released predictor has no bound on its "
+    "covariance and runs away within a quarter of an hour: then chunks of 2,048 tokens appear, to "
+    "be seen in the P99 of a step. The same law whose predictor forgets nothing is beside it."
+)
 _FORGETS_NOTHING = ("predictive that forgets nothing", STEADY_PREDICTIVE)
 
 
@@ -56,6 +62,7 @@ def attainment(study: Study) -> RowResult:
         "7",
         "Attainment on azure-replay",
         tuple(line for lines, _, _ in parts for line in lines),
+        _REASON,
         supports=tuple(line for _, supports, _ in parts for line in supports),
         charts=tuple(chart for _, _, chart in parts),
     )
@@ -134,15 +141,16 @@ def strict_tpot(study: Study) -> RowResult:
         "8",
         "Attainment on azure-replay with a TPOT target of 150 ms, against static 512",
         tuple(line for lines, _ in parts for line in lines),
+        _REASON,
         supports=tuple(line for _, supports in parts for line in supports),
     )
 
 
 def _strict(study: Study, source: Source) -> tuple[list[Finding], list[Finding]]:
     load = replay(study, source)
-    systems = (static(512), _OTHER_STATIC, GREEDY, PREDICTIVE)
+    systems = (static(512), _OTHER_STATIC, GREEDY, PREDICTIVE, STEADY_PREDICTIVE)
     found = gather(lambda system: study.runs(system, load, STRICT_TPOT), systems)
-    base, _, greedy, predictive = (over_seeds(runs, _strictly_met).mean for runs in found)
+    base, _, greedy, predictive, _ = (over_seeds(runs, _strictly_met).mean for runs in found)
     basis = f"{len(found[0])} seeds, n = {found[0][0].num_requests}, whole run"
     lines = [
         Finding(
@@ -155,7 +163,7 @@ def _strict(study: Study, source: Source) -> tuple[list[Finding], list[Finding]]
         )
         for name, paper, value in (("greedy", 3.06, greedy), ("predictive", 4.14, predictive))
     ]
-    names = ("static 512", "static 384", "greedy", "predictive")
+    names = ("static 512", "static 384", "greedy", "predictive", _FORGETS_NOTHING[0])
     supports = [
         of_runs(
             f"attainment at 150 ms, {name}{label(source)}", "", runs, _strictly_met, Unit.PERCENT
