@@ -22,8 +22,6 @@ _TEXTS: Mapping[Reason, str] = {
     Reason.KV_PRESSURE: "KV memory is nearly full",
     Reason.KV_PRESSURE_OVER: "KV memory has room again",
     Reason.TPOT_VIOLATED: "TPOT is above its target",
-    Reason.TPOT_NEAR_TARGET: "TPOT comes close to its target",
-    Reason.TPOT_HAS_ROOM: "TPOT has room, so steps may last longer for the sake of TTFT",
     Reason.TTFT_AT_RISK: "TTFT comes close to its target",
     Reason.TTFT_HAS_SLACK: "TTFT is well within its target",
     Reason.TARGETS_MET: "the targets are met",

@@ -17,8 +17,6 @@ class Reason(Enum):
     KV_PRESSURE = "kv_pressure"
     KV_PRESSURE_OVER = "kv_pressure_over"
     TPOT_VIOLATED = "tpot_violated"
-    TPOT_NEAR_TARGET = "tpot_near_target"
-    TPOT_HAS_ROOM = "tpot_has_room"
     TTFT_AT_RISK = "ttft_at_risk"
     TTFT_HAS_SLACK = "ttft_has_slack"
     TARGETS_MET = "targets_met"

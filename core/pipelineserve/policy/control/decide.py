@@ -1,6 +1,5 @@
 """What the controller would send now: one pure decision for all laws of the resource."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pipelineserve.policy.candidates import candidate_sizes
@@ -8,7 +7,7 @@ from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.control.answers import Answer
 from pipelineserve.policy.control.feasibility import Pipeline, Targets, Verdict, judge
 from pipelineserve.policy.control.guards import ModeGuard, ModeMemory
-from pipelineserve.policy.control.heard import Capability, EngineFacts, Standing
+from pipelineserve.policy.control.heard import Capability, EngineFacts
 from pipelineserve.policy.control.hold_modes import AutoHoldMode
 from pipelineserve.policy.control.learning import Learning
 from pipelineserve.policy.control.objectives import (
@@ -19,7 +18,6 @@ from pipelineserve.policy.control.objectives import (
     OrderLaw,
 )
 from pipelineserve.policy.control.observation import Observation
-from pipelineserve.policy.control.stretch import Stretch, StretchMemory, StretchView
 from pipelineserve.policy.greedy import Greedy, GreedyMemory, LatencyView
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
@@ -106,7 +104,6 @@ class DecideMemory:
         greedy_at_s: when it was last asked.
         greedy_reason: what it said.
         hold_mode: of Auto.
-        stretch: how long a cycle may last under the predictive law.
         exploring_since_s: None while no sizes are tried.
     """
 
@@ -114,7 +111,6 @@ class DecideMemory:
     greedy_at_s: float | None = None
     greedy_reason: Reason = Reason.NO_MEASUREMENT
     hold_mode: HoldMode = HoldMode.E2E_FIRST
-    stretch: StretchMemory = field(default_factory=StretchMemory)
     exploring_since_s: float | None = None
     feasibility: Feasibility = field(default_factory=Feasibility)
 
@@ -142,7 +138,7 @@ def decide(memory: DecideMemory, situation: Situation) -> tuple[Proposal, Decide
     holding, memory = _holding(memory, situation)
     memory = replace(memory, feasibility=_feasibility(memory.feasibility, situation))
     policy = SchedulingPolicy(chunking, order_of(situation.objectives, situation.engine), holding)
-    return Proposal(policy, reason, _facts(situation, memory)), memory
+    return Proposal(policy, reason, _facts(situation)), memory
 
 
 def order_of(objectives: Objectives, engine: EngineFacts) -> Arrival | Ageing | Triage:
@@ -172,10 +168,9 @@ def _chunking(
         return static, Reason.ENGINE_LACKS_CHUNK, memory
     match situation.objectives.chunk_law:
         case ChunkLaw.STATIC:
-            memory = replace(memory, greedy=None, stretch=StretchMemory())
-            return Static(bounds.static_tokens), Reason.STATIC_CHUNK, memory
+            return Static(bounds.static_tokens), Reason.STATIC_CHUNK, replace(memory, greedy=None)
         case ChunkLaw.GREEDY:
-            return _greedy(replace(memory, stretch=StretchMemory()), situation)
+            return _greedy(memory, situation)
         case ChunkLaw.PREDICTIVE if Capability.PREDICTIVE in engine.capabilities:
             memory = replace(memory, greedy=None)
             return _predictive(memory, situation)
@@ -231,48 +226,15 @@ def _predictive(
     if not learning.is_ready or learning.model is None:
         return _learning_chunk(memory, situation)
     overhead_s = cycle_overhead_s(learning, objectives)
-    stretch = _stretch(memory.stretch, situation)
     policy = Predictive(
         model=learning.model,
         candidates=reachable_sizes(learning, situation.bounds),
-        tpot_target_s=None if objectives.tpot is None else stretch.ratio * objectives.tpot.target_s,
+        tpot_target_s=_target_s(objectives.tpot),
         horizon_s=_horizon_s(objectives.ttft),
         step_overhead_s=overhead_s / situation.engine.num_slots,
         cycle_overhead_s=overhead_s,
     )
-    reason = Reason.MODEL_READY if stretch.ratio == 1.0 else Reason.TPOT_HAS_ROOM
-    return policy, reason, replace(memory, exploring_since_s=None, stretch=stretch)
-
-
-def _stretch(memory: StretchMemory, situation: Situation) -> StretchMemory:
-    """Without both targets there is nothing to trade: a cycle lasts as long as the target says."""
-    observation, objectives = situation.observation, situation.objectives
-    ttft, tpot, standing = objectives.ttft, objectives.tpot, observation.standing
-    if ttft is None or tpot is None or standing is None:
-        return StretchMemory()
-    ttfts_s = (observation.recent_ttft_s, _wait_s(standing))
-    tpots_s = (observation.ended_tpot_s, observation.decode_cycle_s or None)
-    view = StretchView(
-        ttft_ratio=_worst_ratio(ttfts_s, ttft),
-        tpot_ratio=_worst_ratio(tpots_s, tpot),
-        kv_free_ratio=standing.kv_free_ratio,
-    )
-    return Stretch().decide(memory, view, observation.now_s)
-
-
-def _wait_s(standing: Standing) -> float | None:
-    """What the last of the queue faces at the present speed, at least the longest wait so far."""
-    if standing.num_waiting == 0:
-        return None
-    speed = standing.capacity_tokens_per_s
-    # 0 is what an engine says before its first micro-batch: it is not known yet.
-    left_s = standing.waiting_tokens / speed if speed > 0.0 else 0.0
-    return max(standing.oldest_wait_s, left_s)
-
-
-def _worst_ratio(latencies_s: Iterable[float | None], goal: LatencyGoal) -> float | None:
-    known_s = [latency_s for latency_s in latencies_s if latency_s is not None]
-    return max(known_s) / goal.target_s if known_s else None
+    return policy, Reason.MODEL_READY, replace(memory, exploring_since_s=None)
 
 
 def reachable_sizes(learning: Learning, bounds: Bounds) -> tuple[int, ...]:
@@ -421,7 +383,7 @@ def _target_s(goal: LatencyGoal | None) -> float | None:
     return None if goal is None else goal.target_s
 
 
-def _facts(situation: Situation, memory: DecideMemory) -> tuple[Fact, ...]:
+def _facts(situation: Situation) -> tuple[Fact, ...]:
     """What was known; what was not is left out."""
     observation, learning = situation.observation, situation.learning
     standing = observation.standing
@@ -435,9 +397,5 @@ def _facts(situation: Situation, memory: DecideMemory) -> tuple[Fact, ...]:
         ("feedback_ratio", learning.model.feedback_ratio if learning.model else None),
         ("spread_ratio", learning.model.spread_ratio if learning.model else None),
         ("cycle_overhead_s", cycle_overhead_s(learning, situation.objectives)),
-        (
-            "stretch_ratio",
-            memory.stretch.ratio if memory.stretch.changed_at_s is not None else None,
-        ),
     ]
     return tuple(Fact(name, float(value)) for name, value in found if value is not None)

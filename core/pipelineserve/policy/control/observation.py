@@ -36,8 +36,6 @@ class ObservationMemory:
         window: over which targets are judged.
         recent: the last seconds, which control follows.
         cycle_s: mean span of a micro-batch, lately.
-        decode_cycle_s: mean span of those with decodes, over some dozens of them: what a request
-            that decodes all the while has as its TPOT.
         context_tokens: mean context of a decode, lately.
         busy_s: per stage, sums that fade; `bubble_s` likewise.
     """
@@ -54,7 +52,6 @@ class ObservationMemory:
     recent: Window = field(default_factory=lambda: Window(RECENT_S))
     last_step: StepSeen | None = None
     cycle_s: float = 0.0
-    decode_cycle_s: float = 0.0
     context_tokens: float = 0.0
     busy_s: tuple[float, ...] = ()
     bubble_s: tuple[float, ...] = ()
@@ -74,11 +71,8 @@ class Observation:
         recent_ttft_s: over the last seconds at the target's percentile; None without any.
         recent_tpot_s: of those that decode now, at the nearest percentile told, or else of those
             that ended lately; None without any.
-        ended_tpot_s: of those that ended lately, at the target's percentile; None without any.
         load: over the window; None without requests.
         slo_met: whether both percentiles were within their targets.
-        cycle_s: mean span of a micro-batch, lately.
-        decode_cycle_s: of those with decodes, over some dozens of them; 0 without any.
         bubble_ratios: idle share of each stage while there was work, lately.
     """
 
@@ -94,14 +88,12 @@ class Observation:
     tpot: Histogram
     recent_ttft_s: float | None
     recent_tpot_s: float | None
-    ended_tpot_s: float | None
     load: Load | None
     num_judged: int
     num_attained: int
     slo_met: Answer
     slo_reason: Reason
     cycle_s: float
-    decode_cycle_s: float
     bubble_ratios: tuple[float, ...]
 
     @property
@@ -178,7 +170,6 @@ def _with_steps(memory: ObservationMemory, heard: Heard) -> ObservationMemory:
     busy_s = [kept_ratio * value for value in memory.busy_s]
     bubble_s = [kept_ratio * value for value in memory.bubble_s]
     cycle_s, context = memory.cycle_s, memory.context_tokens
-    decode_cycle_s = memory.decode_cycle_s
     for step in heard.steps:
         if len(step.step_time_s) != len(busy_s):
             busy_s, bubble_s = [0.0] * len(step.step_time_s), [0.0] * len(step.step_time_s)
@@ -186,21 +177,19 @@ def _with_steps(memory: ObservationMemory, heard: Heard) -> ObservationMemory:
         bubble_s = [a + b for a, b in zip(bubble_s, step.bubble_s, strict=True)]
         cycle_s = _faded(cycle_s, step.span_s)
         if step.num_decodes:
-            decode_cycle_s = _faded(decode_cycle_s, step.span_s, weight=0.02)
             context = _faded(context, step.features.decode_context_tokens / step.num_decodes)
     return replace(
         memory,
         last_step=heard.steps[-1] if heard.steps else memory.last_step,
         cycle_s=cycle_s,
-        decode_cycle_s=decode_cycle_s,
         context_tokens=context,
         busy_s=tuple(busy_s),
         bubble_s=tuple(bubble_s),
     )
 
 
-def _faded(old: float, new: float, weight: float = 0.1) -> float:
-    return new if old == 0.0 else old + weight * (new - old)
+def _faded(old: float, new: float) -> float:
+    return new if old == 0.0 else old + 0.1 * (new - old)
 
 
 def _with_requests(
@@ -272,7 +261,6 @@ def _observation(
         tpot=tpot,
         recent_ttft_s=memory.recent.ttft.percentile(percentile),
         recent_tpot_s=_recent_tpot_s(memory, objectives),
-        ended_tpot_s=_ended_tpot_s(memory, objectives),
         load=window.load(
             heard.now_s,
             standing.waiting_tokens if standing else 0,
@@ -284,7 +272,6 @@ def _observation(
         slo_met=met,
         slo_reason=reason,
         cycle_s=memory.cycle_s,
-        decode_cycle_s=memory.decode_cycle_s,
         bubble_ratios=tuple(
             idle / (idle + busy) if idle + busy > 0.0 else 0.0
             for idle, busy in zip(memory.bubble_s, memory.busy_s, strict=True)
@@ -305,11 +292,6 @@ def _recent_tpot_s(memory: ObservationMemory, objectives: Objectives) -> float |
     running = memory.standing.running_tpot_s if memory.standing else ()
     if len(running) == 3:
         return running[0 if percentile <= 50 else 1 if percentile <= 90 else 2]
-    return _ended_tpot_s(memory, objectives)
-
-
-def _ended_tpot_s(memory: ObservationMemory, objectives: Objectives) -> float | None:
-    percentile = objectives.tpot.percentile if objectives.tpot else 90
     return memory.recent.tpot.percentile(percentile)
 
 

@@ -1,6 +1,5 @@
 """What a turn decides under each law that a resource can ask for."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -131,78 +130,6 @@ def test_the_reach_grows_with_what_is_measured() -> None:
 def test_without_a_tpot_target_steps_may_last() -> None:
     policy = predictive(Course(make_objectives(tpot_s=None)).train()[0])
     assert policy.tpot_target_s is None
-
-
-def late_with_room(now_s: float) -> Standing:
-    return make_standing(now_s, num_waiting=3, waiting_tokens=500, oldest_wait_s=1.6)
-
-
-def test_steps_may_last_longer_while_tpot_has_room_and_ttft_is_at_risk() -> None:
-    course = Course()
-    course.train()
-    course.standing = late_with_room
-    turn, _ = course.last(2.0)
-    assert turn.reason is Reason.TPOT_HAS_ROOM
-    assert predictive(turn).tpot_target_s == pytest.approx(2.0 * 0.2)
-    assert ("stretch_ratio", 2.0) in {(fact.name, fact.value) for fact in turn.facts}
-
-
-def test_a_queue_that_cannot_be_served_in_time_is_a_risk_before_anyone_has_waited_long() -> None:
-    course = Course()
-    course.train()
-    course.standing = lambda now_s: replace(
-        make_standing(now_s, num_waiting=3, waiting_tokens=3000), capacity_tokens_per_s=1000.0
-    )
-    assert course.last(2.0)[0].reason is Reason.TPOT_HAS_ROOM
-    course.standing = lambda now_s: replace(
-        make_standing(now_s, num_waiting=3, waiting_tokens=300), capacity_tokens_per_s=1000.0
-    )
-    assert course.last(2.0)[0].reason is Reason.MODEL_READY
-
-
-def test_requests_that_end_near_their_tpot_target_bring_steps_back_to_it() -> None:
-    course = Course()
-    course.train()
-    course.standing = late_with_room
-    course.last(2.0)
-    course.turn(requests=[make_request(tpot_s=0.21)])
-    turn, _ = course.last(2.0)
-    assert (predictive(turn).tpot_target_s, turn.reason) == (0.2, Reason.MODEL_READY)
-
-
-def test_cycles_that_stay_long_do_so_without_waiting_for_a_request_to_end() -> None:
-    course = Course()
-    course.train()
-    course.standing = late_with_room
-    course.last(2.0)
-    for _ in range(100):
-        course.turn(steps=[make_step(overhead_s=0.5)])
-    turn, _ = course.turn()
-    assert predictive(turn).tpot_target_s == 0.2
-
-
-@pytest.mark.parametrize(("ttft_s", "tpot_s"), [(None, 0.2), (2.0, None)])
-def test_without_both_targets_there_is_nothing_to_trade(
-    ttft_s: float | None, tpot_s: float | None
-) -> None:
-    course = Course(make_objectives(ttft_s=ttft_s, tpot_s=tpot_s))
-    course.train()
-    course.standing = late_with_room
-    turn, _ = course.last(6.0)
-    assert predictive(turn).tpot_target_s == tpot_s
-    assert turn.reason is Reason.MODEL_READY
-
-
-def test_another_law_forgets_how_long_cycles_might_last() -> None:
-    course = Course()
-    course.train()
-    course.standing = late_with_room
-    course.last(2.0)
-    course.with_objectives(chunk_law=ChunkLaw.STATIC)
-    turn, _ = course.turn()
-    assert "stretch_ratio" not in {fact.name for fact in turn.facts}
-    course.with_objectives(chunk_law=ChunkLaw.PREDICTIVE)
-    assert predictive(course.turn()[0]).tpot_target_s == pytest.approx(1.5 * 0.2)
 
 
 def test_measured_overhead_takes_no_more_than_half_of_the_target() -> None:
