@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelineserve.errors import StagesFailedError
+from pipelineserve.policy.preemption import UNMEASURED
 from pipelineserve.scheduler.messages import (
     Accepted,
     Emission,
@@ -114,16 +115,18 @@ class EngineCore:
         self._sampling: dict[str, RequestSampling] = {}
         self._sampled: deque[_Sampled] = deque()
         self._kv_costs = KvCostMeter()
+        self._told_costs = UNMEASURED
         self._is_idle = False
         self._was_sound = True
 
     def submit(self, request: GenerationRequest, now_s: float) -> Accepted | Rejected:
         """Queue a request or say why not."""
-        outcome = self.scheduler.submit(_new_request(request), now_s)
+        new = _new_request(request)
+        outcome = self.scheduler.submit(new, now_s)
         match outcome:
             case Accepted():
                 self._sampling[request.request_id] = RequestSampling(request, self._draw_seed)
-                self._observer.on_accepted(request.request_id, len(request.prompt_token_ids), now_s)
+                self._observer.on_accepted(new, now_s)
             case Rejected():
                 self._observer.on_rejected(len(request.prompt_token_ids), now_s)
         return outcome
@@ -158,12 +161,16 @@ class EngineCore:
 
     def fill_slots(self, now_s: float) -> None:
         """Compose and send a micro-batch for every empty slot that there is work for."""
+        if not self.scheduler.has_work:
+            self._is_idle = False
+            return
+        self._tell_costs()
         for slot_index in range(self.scheduler.settings.num_slots):
             if self.scheduler.is_slot_in_flight(slot_index):
                 continue
-            costs = self._kv_costs.costs
-            micro_batch = self.scheduler.next_micro_batch(slot_index, now_s, costs)
+            micro_batch = self.scheduler.next_micro_batch(slot_index, now_s, self._told_costs)
             if micro_batch is None:
+                self._observer.on_nothing_to_send(slot_index, now_s)
                 if self.scheduler.assignment.is_slot_bound:
                     continue
                 break  # what one slot finds nothing to do in, the next does not either
@@ -171,7 +178,7 @@ class EngineCore:
             self._kv_costs.on_sent(micro_batch)
             self._executor.send(command_of(micro_batch, self._sampling))
             self._observer.on_sent(micro_batch, now_s)
-        self._is_idle = self.scheduler.has_work and not self.scheduler.num_in_flight
+        self._is_idle = not self.scheduler.num_in_flight
 
     def absorb(self, report: StageReport, now_s: float) -> list[Output]:
         """Take one report in; the last stage's completes its micro-batch.
@@ -239,6 +246,11 @@ class EngineCore:
                 self._sampling[emission.request_id].append(emission.token_id)
             self._note_end(emission.record)
         return failed + [Output(e, logprobs.get(e.request_id)) for e in emissions]
+
+    def _tell_costs(self) -> None:
+        if self._kv_costs.costs != self._told_costs:
+            self._told_costs = self._kv_costs.costs
+            self._observer.on_kv_costs(self._told_costs)
 
     def _note_sampled(self, micro_batch: MicroBatch) -> None:
         requests = tuple(

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelineserve import metrics
+from pipelineserve.policy.preemption import KvCosts
+from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.scheduler.messages import Census, Emission, MicroBatch
-from pipelineserve.scheduler.requests import FinishReason, RequestRecord
+from pipelineserve.scheduler.requests import FinishReason, NewRequest, RequestRecord
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.tally import Tally
 from pipelineserve_engine.stage_messages import StepReport
@@ -89,7 +91,7 @@ def levels_of(scheduler: Scheduler) -> Levels:
 class Listener:
     """Hears what the observer hears, in the engine's thread; each kind overrides what it needs."""
 
-    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+    def on_accepted(self, request: NewRequest, now_s: float) -> None:
         """See `Observer.on_accepted`."""
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
@@ -97,6 +99,15 @@ class Listener:
 
     def on_recovery(self) -> None:
         """See `Observer.on_recovery`."""
+
+    def on_adopted(self, policy: SchedulingPolicy) -> None:
+        """See `Observer.on_adopted`."""
+
+    def on_kv_costs(self, costs: KvCosts) -> None:
+        """See `Observer.on_kv_costs`."""
+
+    def on_nothing_to_send(self, slot_index: int, now_s: float) -> None:
+        """See `Observer.on_nothing_to_send`."""
 
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """See `Observer.on_sent`."""
@@ -139,11 +150,11 @@ class Observer:
         """Tell this one as well from now on."""
         self._listeners.append(listener)
 
-    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+    def on_accepted(self, request: NewRequest, now_s: float) -> None:
         """A request entered the waiting queue."""
-        self._telemetry.counter(metrics.PROMPT_TOKENS).inc(num_prompt_tokens)
+        self._telemetry.counter(metrics.PROMPT_TOKENS).inc(len(request.prompt_token_ids))
         for listener in self._listeners:
-            listener.on_accepted(request_id, num_prompt_tokens, now_s)
+            listener.on_accepted(request, now_s)
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
         """A request was refused."""
@@ -161,6 +172,21 @@ class Observer:
         self._meter.abandon()
         for listener in self._listeners:
             listener.on_recovery()
+
+    def on_adopted(self, policy: SchedulingPolicy) -> None:
+        """The scheduler follows this policy from the next micro-batch on."""
+        for listener in self._listeners:
+            listener.on_adopted(policy)
+
+    def on_kv_costs(self, costs: KvCosts) -> None:
+        """The scheduler knows these costs from the next micro-batch on."""
+        for listener in self._listeners:
+            listener.on_kv_costs(costs)
+
+    def on_nothing_to_send(self, slot_index: int, now_s: float) -> None:
+        """The scheduler found nothing for an empty slot although a request is live."""
+        for listener in self._listeners:
+            listener.on_nothing_to_send(slot_index, now_s)
 
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """A micro-batch entered the pipeline."""

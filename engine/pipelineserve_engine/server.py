@@ -48,7 +48,7 @@ from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import ReadyReport
 from pipelineserve_engine.telemetry import Telemetry
 from pipelineserve_engine.text.tokenizer import TextCodec, load_codec
-from pipelineserve_engine.tracing import TraceRecorder
+from pipelineserve_engine.tracing import TracedSetup, TraceRecorder
 
 _PARENT_CHECK_PERIOD_S = 1.0
 
@@ -130,7 +130,7 @@ def serve(
         codec = _load_codec(settings.model_folder)
         registry = CollectorRegistry()
         telemetry = Telemetry(registry)
-        observer = stack.enter_context(_observing(settings, telemetry, plan.num_stages))
+        observer = stack.enter_context(_observing(settings, telemetry, plan))
         group = stack.enter_context(StageGroup(plan, nursery))
         ending.hurry = group.kill
         stack.callback(ending.begin)
@@ -183,15 +183,21 @@ def serve(
 
 @contextmanager
 def _observing(
-    settings: EngineSettings, telemetry: Telemetry, num_stages: int
+    settings: EngineSettings, telemetry: Telemetry, plan: PipelinePlan
 ) -> Iterator[Observer]:
     """What is told of everything; with a trace file until the end of the block."""
     if not settings.trace_file:
-        yield Observer(telemetry, num_stages)
+        yield Observer(telemetry, plan.num_stages)
         return
     path = Path(settings.trace_file)
-    with TraceRecorder(path, num_stages, settings.trace_max_events, time.monotonic) as recorder:
-        yield Observer(telemetry, num_stages, [recorder])
+    setup = TracedSetup(
+        num_stages=plan.num_stages,
+        sizes=scheduler_settings(settings, plan),
+        schedule=settings.schedule,
+        static_chunk_tokens=settings.static_chunk_tokens,
+    )
+    with TraceRecorder(path, setup, settings.trace_max_events, time.monotonic) as recorder:
+        yield Observer(telemetry, plan.num_stages, [recorder])
 
 
 def _load_codec(model_folder: Path) -> TextCodec:

@@ -2,24 +2,34 @@
 
 A record holds times, sizes and our own request ids; never a token or a text. Times are those of the
 monotonic clock that the stages report in.
+
+The lines stand in the order in which the scheduler was called, and hold all that it was told, so
+that `pserve replay` gets the same micro-batches out of it. Of contents they tell only what prefix
+sharing looks at: which blocks are equal.
 """
 
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 
 from pipelineserve.errors import Fault, InvalidInputError
-from pipelineserve.scheduler.messages import MicroBatch
-from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.policy.control.journal_format import to_json
+from pipelineserve.policy.preemption import KvCosts
+from pipelineserve.policy.scheduling import SchedulingPolicy
+from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.requests import NewRequest, RequestRecord
+from pipelineserve.scheduler.settings import SchedulerSettings
+from pipelineserve_engine.block_contents import BlockContents
 from pipelineserve_engine.observation import Levels, Listener
 from pipelineserve_engine.stage_messages import StepReport
 
-VERSION = 1
+VERSION = 2
 _FLUSH_PERIOD_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -31,6 +41,40 @@ class HeaderLine(msgspec.Struct, frozen=True, tag="header"):
     version: int
     num_stages: int
     start_s: float
+    schedule: str
+    static_chunk_tokens: int
+    sizes: SchedulerSettings
+
+
+class QueuedLine(msgspec.Struct, frozen=True, tag="queued"):
+    """A request entered the waiting queue."""
+
+    at_s: float
+    request_id: str
+    num_prompt_tokens: int
+    max_output_tokens: int | None
+    client_id: str
+    priority: int
+
+
+class AdoptedLine(msgspec.Struct, frozen=True, tag="adopted"):
+    """Another policy holds from the next micro-batch on; as a controller's journal has it."""
+
+    policy: Any
+
+
+class CostsLine(msgspec.Struct, frozen=True, tag="costs"):
+    """What recomputing and copying KV takes, from the next micro-batch on."""
+
+    recompute_s_per_token: float | None
+    copy_s_per_block: float | None
+
+
+class TriedLine(msgspec.Struct, frozen=True, tag="tried"):
+    """Nothing could be composed for an empty slot although a request was live."""
+
+    at_s: float
+    slot_index: int
 
 
 class PieceLine(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +96,13 @@ class SentLine(msgspec.Struct, frozen=True, tag="sent"):
     pieces: tuple[PieceLine, ...]
 
 
+class CompletedLine(msgspec.Struct, frozen=True, tag="completed"):
+    """The tokens of a micro-batch were taken in."""
+
+    at_s: float
+    sequence: int
+
+
 class StepLine(msgspec.Struct, frozen=True, tag="step"):
     """A stage has run a micro-batch."""
 
@@ -62,17 +113,26 @@ class StepLine(msgspec.Struct, frozen=True, tag="step"):
 
 
 class EndedLine(msgspec.Struct, frozen=True, tag="ended"):
-    """A request ended, however."""
+    """A request ended, however.
+
+    Attributes:
+        is_early: it was ended from outside, not by its last token.
+        block_numbers: of each full block of prompt and output the number of its content, that of
+            the blocks before it included.
+    """
 
     request_id: str
     finish: str
     arrival_s: float
     first_issue_s: float | None
     first_token_s: float | None
+    last_token_s: float | None
     end_s: float
     num_prompt_tokens: int
     num_cached_tokens: int
     num_output_tokens: int
+    is_early: bool
+    block_numbers: tuple[int, ...]
 
 
 class RestartLine(msgspec.Struct, frozen=True, tag="restart"):
@@ -87,7 +147,36 @@ class FullLine(msgspec.Struct, frozen=True, tag="full"):
     at_s: float
 
 
-_Line = HeaderLine | SentLine | StepLine | EndedLine | RestartLine | FullLine
+_Line = (
+    HeaderLine
+    | QueuedLine
+    | AdoptedLine
+    | CostsLine
+    | TriedLine
+    | SentLine
+    | CompletedLine
+    | StepLine
+    | EndedLine
+    | RestartLine
+    | FullLine
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedSetup:
+    """What a record says of the engine before anything happens.
+
+    Attributes:
+        num_stages: of the pipeline.
+        sizes: of the scheduler.
+        schedule: its name among the settings.
+        static_chunk_tokens: of each micro-batch, until a controller says otherwise.
+    """
+
+    num_stages: int
+    sizes: SchedulerSettings
+    schedule: str
+    static_chunk_tokens: int
 
 
 class TraceRecorder(Listener):
@@ -95,8 +184,8 @@ class TraceRecorder(Listener):
 
     Args:
         path: written anew.
-        num_stages: of the pipeline.
-        max_events: pieces, steps and ends together; more are left out.
+        setup: of the engine.
+        max_events: pieces, steps and what else the scheduler was told; more are left out.
         clock: seconds, of the clock that the stages report in.
 
     Raises:
@@ -104,7 +193,7 @@ class TraceRecorder(Listener):
     """
 
     def __init__(
-        self, path: Path, num_stages: int, max_events: int, clock: Callable[[], float]
+        self, path: Path, setup: TracedSetup, max_events: int, clock: Callable[[], float]
     ) -> None:
         self._file: BinaryIO | None = _open(path)
         self._path = path
@@ -113,7 +202,18 @@ class TraceRecorder(Listener):
         self._num_events = 0
         self._encoder = msgspec.json.Encoder()
         self._next_flush_s = 0.0
-        self._write(HeaderLine(VERSION, num_stages, clock()), num_events=0)
+        self._contents = BlockContents(setup.sizes.block_tokens)
+        # Whose last token has just come.
+        self._completing_id: str | None = None
+        header = HeaderLine(
+            version=VERSION,
+            num_stages=setup.num_stages,
+            start_s=clock(),
+            schedule=setup.schedule,
+            static_chunk_tokens=setup.static_chunk_tokens,
+            sizes=setup.sizes,
+        )
+        self._write(header, num_events=0)
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +226,34 @@ class TraceRecorder(Listener):
     ) -> None:
         """Write what is still buffered."""
         self._close()
+
+    def on_accepted(self, request: NewRequest, now_s: float) -> None:
+        """A request entered the waiting queue."""
+        if self._file is None:
+            return
+        self._contents.begin(request.request_id, request.prompt_token_ids)
+        line = QueuedLine(
+            at_s=now_s,
+            request_id=request.request_id,
+            num_prompt_tokens=len(request.prompt_token_ids),
+            max_output_tokens=request.max_output_tokens,
+            client_id=self._contents.number_of_client(request.client_id),
+            priority=request.priority,
+        )
+        self._write(line)
+
+    def on_adopted(self, policy: SchedulingPolicy) -> None:
+        """Another policy holds from the next micro-batch on."""
+        if self._file is not None:
+            self._write(AdoptedLine(to_json(policy)))
+
+    def on_kv_costs(self, costs: KvCosts) -> None:
+        """Other costs hold from the next micro-batch on."""
+        self._write(CostsLine(costs.recompute_s_per_token, costs.copy_s_per_block))
+
+    def on_nothing_to_send(self, slot_index: int, now_s: float) -> None:
+        """Nothing could be composed for an empty slot."""
+        self._write(TriedLine(now_s, slot_index))
 
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """A micro-batch entered the pipeline."""
@@ -149,18 +277,36 @@ class TraceRecorder(Listener):
         line = StepLine(report.sequence, report.stage_index, report.start_s, report.end_s)
         self._write(line)
 
+    def on_completed(self, report: StepReport, now_s: float, num_in_flight: int) -> None:
+        """The tokens of a micro-batch were taken in."""
+        del num_in_flight
+        self._write(CompletedLine(now_s, report.sequence))
+
+    def on_emission(self, emission: Emission, now_s: float) -> None:
+        """A request has a token more, or its last one."""
+        del now_s
+        if emission.token_id is not None:
+            self._contents.append(emission.request_id, emission.token_id)
+        if emission.record is not None:
+            self._completing_id = emission.request_id
+
     def on_ended(self, record: RequestRecord) -> None:
         """A request ended."""
+        is_early = record.request_id != self._completing_id
+        self._completing_id = None
         line = EndedLine(
             request_id=record.request_id,
             finish=record.finish.value,
             arrival_s=record.arrival_s,
             first_issue_s=record.first_issue_s,
             first_token_s=record.first_token_s,
+            last_token_s=record.last_token_s,
             end_s=record.end_s,
             num_prompt_tokens=record.num_prompt_tokens,
             num_cached_tokens=record.num_cached_tokens,
             num_output_tokens=record.num_output_tokens,
+            is_early=is_early,
+            block_numbers=self._contents.end(record.request_id),
         )
         self._write(line)
 
@@ -202,6 +348,7 @@ class TraceRecorder(Listener):
 
     def _close(self) -> None:
         file, self._file = self._file, None
+        self._contents.clear()
         if file is None:
             return
         try:
@@ -211,6 +358,7 @@ class TraceRecorder(Listener):
 
     def _give_up(self, error: OSError) -> None:
         file, self._file = self._file, None
+        self._contents.clear()
         if file is not None:
             with suppress(OSError):  # the reason is known already
                 file.close()

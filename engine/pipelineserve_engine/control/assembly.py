@@ -47,7 +47,20 @@ def make_desk(
     observer.add(live_requests)
     observer.add(recorder)
     default = SchedulingPolicy(Static(static_chunk_tokens))
-    return ControlDesk(scheduler, session, default, recorder, telemetry)
+    return ControlDesk(_Told(scheduler, observer), session, default, recorder, telemetry)
+
+
+class _Told:
+    """A scheduler whose changes of policy the observer is told of."""
+
+    def __init__(self, scheduler: Scheduler, observer: Observer) -> None:
+        self._scheduler = scheduler
+        self._observer = observer
+
+    def adopt(self, policy: SchedulingPolicy) -> int:
+        """See `Scheduler.adopt`."""
+        self._observer.on_adopted(policy)
+        return self._scheduler.adopt(policy)
 
 
 def make_hello(

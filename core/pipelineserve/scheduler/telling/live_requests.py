@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pipelineserve.scheduler.messages import Emission
-from pipelineserve.scheduler.requests import RequestRecord
+from pipelineserve.scheduler.requests import NewRequest, RequestRecord
 
 PERCENTILES = (0.50, 0.90, 0.99)
 
@@ -35,10 +35,9 @@ class LiveRequests:
         self._waiting: dict[str, float] = {}
         self._decoding: dict[str, _Decoding] = {}
 
-    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+    def on_accepted(self, request: NewRequest, now_s: float) -> None:
         """It waits for its first token, however long its prompt is."""
-        del num_prompt_tokens
-        self._waiting[request_id] = now_s
+        self._waiting[request.request_id] = now_s
 
     def on_emission(self, emission: Emission, now_s: float) -> None:
         """It has a token, the first one or another."""

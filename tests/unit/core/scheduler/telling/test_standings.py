@@ -81,7 +81,7 @@ def a_token(request_id: str) -> Emission:
 
 def test_the_tpot_so_far_rises_while_no_token_comes() -> None:
     live = LiveRequests()
-    live.on_accepted("r", 5, 0.0)
+    live.on_accepted(NewRequest("r", (1,)), 0.0)
     for now_s in (10.0, 11.0, 12.0):
         live.on_emission(a_token("r"), now_s)
     assert live.tpot_percentiles_s(12.0) == (1.0,) * 3
@@ -92,7 +92,7 @@ def test_the_tpot_so_far_rises_while_no_token_comes() -> None:
 def test_percentiles_are_over_those_with_two_tokens() -> None:
     live = LiveRequests()
     for index in range(1, 102):
-        live.on_accepted(f"{index}", 5, 0.0)
+        live.on_accepted(NewRequest(f"{index}", (1,)), 0.0)
         live.on_emission(a_token(f"{index}"), 0.0)
     assert live.tpot_percentiles_s(0.0) == ()
     for index in range(1, 101):
@@ -104,10 +104,10 @@ def test_percentiles_are_over_those_with_two_tokens() -> None:
 
 def test_who_has_ended_neither_waits_nor_decodes() -> None:
     live = LiveRequests()
-    live.on_accepted("r", 5, 1.0)
+    live.on_accepted(NewRequest("r", (1,)), 1.0)
     live.on_ended(an_end())
     assert live.oldest_wait_s(9.0) == 0.0
-    live.on_accepted("r", 5, 1.0)
+    live.on_accepted(NewRequest("r", (1,)), 1.0)
     live.on_emission(a_token("r"), 2.0)
     live.on_emission(a_token("r"), 3.0)
     assert live.oldest_wait_s(9.0) == 0.0
