@@ -75,6 +75,8 @@ class MicroBatch:
     @property
     def num_decodes(self) -> int:
         """How many of the pieces decode; they are the first ones."""
+        if self.pieces and self.pieces[-1].is_decode:
+            return len(self.pieces)  # most micro-batches only decode
         return bisect_left(self.pieces, True, key=lambda piece: not piece.is_decode)
 
     @property
