@@ -48,6 +48,7 @@ def a_scripted_engine(
     num_slots: int = 2,
     chunk_tokens: int = 16,
     num_blocks: int = 32,
+    num_host_blocks: int = 0,
     max_waiting_requests: int = 64,
     max_running_requests: int = 64,
     assignment: DecodeAssignment | None = None,
@@ -62,6 +63,7 @@ def a_scripted_engine(
         max_context_tokens=64,
         max_waiting_requests=max_waiting_requests,
         max_running_requests=max_running_requests,
+        num_host_blocks=num_host_blocks,
     )
     executor = ScriptedExecutor()
     registry = CollectorRegistry()

@@ -17,7 +17,7 @@ TICK_S = 1.0 / 16
 
 def header(num_stages: int = 2) -> Line:
     """The first line."""
-    return {"type": "header", "version": 1, "num_stages": num_stages, "start_s": START_S}
+    return {"type": "header", "version": 2, "num_stages": num_stages, "start_s": START_S}
 
 
 def sent(

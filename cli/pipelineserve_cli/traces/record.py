@@ -8,8 +8,11 @@ from typing import Any
 
 from pipelineserve.errors import Fault, InvalidInputError
 
-_VERSION = 1
-_KNOWN_TYPES = ("header", "sent", "step", "ended", "restart", "full")
+_VERSION = 2
+_KNOWN_TYPES = (
+    *("header", "queued", "adopted", "costs", "tried", "sent", "completed", "step", "ended"),
+    *("restart", "full"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,19 @@ def read_record(path: Path) -> TraceRecord:
 
 def parse_record(text: str, name: str) -> TraceRecord:
     """See `read_record`; `name` is for messages."""
+    entries, is_cut = read_entries(text, name)
+    try:
+        return _record(entries, is_cut=is_cut)
+    except (KeyError, TypeError, ValueError) as error:
+        raise invalid_line(name, error) from error
+
+
+def read_entries(text: str, name: str) -> tuple[list[dict[str, Any]], bool]:
+    """A record's lines, the header first, and whether it is cut off.
+
+    Raises:
+        InvalidInputError: it is not a record of this version; names the line.
+    """
     lines = text.split("\n")
     # The engine ends each line as it writes it, so what follows the last end is half a line.
     lines, rest = lines[:-1], lines[-1]
@@ -128,12 +144,13 @@ def parse_record(text: str, name: str) -> TraceRecord:
     if header.get("version") != _VERSION:
         text = f"got version {header.get('version')}, expected {_VERSION}"
         raise _invalid(name, 1, f"{text}; record it anew with the engine of this release")
-    is_cut = bool(rest) or entries[-1]["type"] == "full"
-    try:
-        return _record(entries, is_cut=is_cut)
-    except (KeyError, TypeError, ValueError) as error:
-        text = f"a line lacks a field or holds a wrong one ({error}); record it anew"
-        raise InvalidInputError("the trace record", [Fault(name, text)]) from error
+    return entries, bool(rest) or entries[-1]["type"] == "full"
+
+
+def invalid_line(name: str, error: Exception) -> InvalidInputError:
+    """What to say of a record that has all its lines, but a field is missing or wrong."""
+    text = f"a line lacks a field or holds a wrong one ({error}); record it anew"
+    return InvalidInputError("the trace record", [Fault(name, text)])
 
 
 def _entry(line: str, index: int, name: str) -> dict[str, Any]:

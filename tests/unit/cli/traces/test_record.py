@@ -35,7 +35,7 @@ def test_a_record_that_met_its_bound_is_cut() -> None:
         ("", "line 1: expected a header"),
         ("half a line", "line 1: expected a header"),
         (text_of([sent(0, 0.0, [])]), "line 1: expected a header"),
-        (text_of([{**header(), "version": 9}]), "line 1: got version 9, expected 1"),
+        (text_of([{**header(), "version": 9}]), "line 1: got version 9, expected 2"),
         (text_of([header()]) + "not json\n", "line 2: expected a JSON object"),
         (text_of([header(), {"type": "other"}]), 'line 2: expected an object whose "type"'),
         (text_of([header()]) + "7\n", 'line 2: expected an object whose "type"'),

@@ -15,16 +15,30 @@ from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import MicroBatch, Piece
 from pipelineserve_cli.traces.record import read_record
 from pipelineserve_cli.traces.timeline import num_consecutive
+from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.observation import Listener, Observer
 from pipelineserve_engine.server import _observing
+from pipelineserve_engine.plan import Machine, make_plan
 from pipelineserve_engine.settings import parse_settings
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
-from pipelineserve_engine.tracing import TraceRecorder
+from pipelineserve_engine.tracing import TracedSetup, TraceRecorder
+from scheduling import make_settings
 from tiny_models import TinyModel
 
 PROMPT = tuple(range(20, 120))
 MANY = 1_000_000
+SMALL = ModelShape(
+    num_layers=4,
+    hidden_size=8,
+    num_kv_heads=1,
+    head_dim=8,
+    vocabulary_size=64,
+    intermediate_size=16,
+    num_heads=1,
+    max_context_tokens=64,
+    has_tied_head=True,
+)
 
 
 class Heard(Listener):
@@ -44,8 +58,12 @@ class Heard(Listener):
         self.steps.append(report)
 
 
-def a_recorder(path: Path, max_events: int = MANY, num_stages: int = 2) -> TraceRecorder:
-    return TraceRecorder(path, num_stages, max_events, lambda: 0.0)
+def a_setup() -> TracedSetup:
+    return TracedSetup(2, make_settings(num_slots=2), "continuous", 32)
+
+
+def a_recorder(path: Path, max_events: int = MANY) -> TraceRecorder:
+    return TraceRecorder(path, a_setup(), max_events, lambda: 0.0)
 
 
 def a_micro_batch(sequence: int = 0) -> MicroBatch:
@@ -134,7 +152,7 @@ def test_stops_at_its_bound_and_says_so_once(
 def test_what_is_flushed_is_there_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "record.jsonl"
     now_s = 10.0
-    with TraceRecorder(path, 2, MANY, lambda: now_s) as recorder:
+    with TraceRecorder(path, a_setup(), MANY, lambda: now_s) as recorder:
         recorder.flush_if_due()
         recorder.on_recovery()
         recorder.flush_if_due()
@@ -159,11 +177,12 @@ def test_names_the_flag_when_the_file_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_nothing_is_recorded_unless_asked_for(tmp_path: Path) -> None:
-    required = ("--model-folder=model", "--served-name=m")
-    with _observing(parse_settings(required), Telemetry(CollectorRegistry()), 2) as observer:
+    required = ("--model-folder=model", "--served-name=m", "--stages=2")
+    plan = make_plan(parse_settings(required), SMALL, Machine(2, 1 << 30))
+    with _observing(parse_settings(required), Telemetry(CollectorRegistry()), plan) as observer:
         assert observer._listeners == []
     path = tmp_path / "record.jsonl"
     settings = parse_settings([*required, f"--trace-file={path}"])
-    with _observing(settings, Telemetry(CollectorRegistry()), 2) as observer:
+    with _observing(settings, Telemetry(CollectorRegistry()), plan) as observer:
         observer.on_recovery()
     assert [line["type"] for line in lines_of(path)] == ["header", "restart"]

@@ -8,6 +8,7 @@ from pipelineserve.policy.control.heard import Standing
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.scheduler.messages import Emission
+from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.scheduler.telling.live_requests import LiveRequests
 from pipelineserve.scheduler.telling.standings import standing_of

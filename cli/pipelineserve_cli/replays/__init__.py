@@ -1,0 +1,1 @@
+"""`pserve replay`: what was recorded, decided or run again."""
