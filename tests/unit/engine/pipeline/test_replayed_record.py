@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.predictive import Predictive
+from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.policy.triage import Triage
 from pipelineserve_cli.replays.calls import read_recorded_run
@@ -31,6 +32,10 @@ POLICIES = (
     SchedulingPolicy(Static(40), Ageing()),
     SchedulingPolicy(Static(16), Triage(ttft_target_s=0.5)),
     SchedulingPolicy(Predictive(line_model(), (8, 16, 32), tpot_target_s=0.2), Arrival()),
+    SchedulingPolicy(
+        Static(16),
+        holding=Rebalance(HoldMode.E2E_FIRST, line_model(), (2, 4), least_gain_ratio=0.0),
+    ),
 )
 
 
