@@ -1,0 +1,67 @@
+"""Times the server's own work between two micro-batches: composing, sending, taking in.
+
+Imports the engine, so it is imported only when something is measured.
+"""
+
+import time
+from itertools import count
+
+from prometheus_client import CollectorRegistry
+
+from pipelineserve.policy.chunking import Static
+from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve.scheduler.settings import SchedulerSettings
+from pipelineserve_cli.profiles.timings import Timings
+from pipelineserve_engine.core import EngineCore
+from pipelineserve_engine.generation import GenerationRequest
+from pipelineserve_engine.observation import Observer
+from pipelineserve_engine.stage_group import StageGroup
+from pipelineserve_engine.stage_messages import StepReport
+from pipelineserve_engine.telemetry import Telemetry
+
+_PROMPT_TOKENS = 4
+_WAIT_S = 1.0
+_FIRST_TOKEN_ID = 20
+
+
+class GapTimer:
+    """Runs decodes through the engine's core, one micro-batch in flight.
+
+    Args:
+        group: the stages, ready and idle.
+        num_stages: of the pipeline.
+        sizes: of the scheduler; one slot, so that each micro-batch waits for the one before.
+        timings: where samples go.
+    """
+
+    def __init__(
+        self, group: StageGroup, num_stages: int, sizes: SchedulerSettings, timings: Timings
+    ) -> None:
+        self._group = group
+        self._num_stages = num_stages
+        self._sizes = sizes
+        self._timings = timings
+        self._ids = count()
+
+    def time_gaps(self, num_requests: int, num_steps: int) -> None:
+        """So many requests decode together, so often."""
+        scheduler = Scheduler(self._sizes, Static(self._sizes.max_chunk_tokens))
+        observer = Observer(Telemetry(CollectorRegistry()), self._num_stages)
+        core = EngineCore(scheduler, self._group, observer)
+        for _ in range(num_requests):
+            index = next(self._ids)
+            prompt = (_FIRST_TOKEN_ID + index % 200,) * _PROMPT_TOKENS
+            core.submit(GenerationRequest(f"{index}", prompt, num_steps + 2), time.monotonic())
+        last_end_s: float | None = None
+        num_back = 0
+        while scheduler.has_work:
+            core.fill_slots(time.monotonic())
+            for report in self._group.receive(_WAIT_S):
+                if isinstance(report, StepReport) and report.stage_index == 0:
+                    # The first gap is behind the prompts, the last before the first of them ends.
+                    if last_end_s is not None and num_back > 1:
+                        self._timings.gaps_s[num_requests].append(report.start_s - last_end_s)
+                if isinstance(report, StepReport) and report.token_ids is not None:
+                    last_end_s = report.end_s
+                    num_back += 1
+                core.absorb(report, time.monotonic())
