@@ -12,6 +12,7 @@ from pipelineserve.errors import PipelineServeError
 from pipelineserve_cli.load.command import load
 from pipelineserve_cli.local import local
 from pipelineserve_cli.plan.command import plan
+from pipelineserve_cli.profiles.command import profile
 from pipelineserve_cli.render import render
 from pipelineserve_cli.reproduce.command import reproduce
 from pipelineserve_cli.simulate.command import simulate
@@ -28,6 +29,7 @@ def pserve() -> None:
 pserve.add_command(load)
 pserve.add_command(local)
 pserve.add_command(plan)
+pserve.add_command(profile)
 pserve.add_command(render)
 pserve.add_command(reproduce)
 pserve.add_command(simulate)

@@ -60,7 +60,8 @@ class GapTimer:
                 if isinstance(report, StepReport) and report.stage_index == 0:
                     # The first gap is behind the prompts, the last before the first of them ends.
                     if last_end_s is not None and num_back > 1:
-                        self._timings.gaps_s[num_requests].append(report.start_s - last_end_s)
+                        gaps_s = self._timings.gaps_s.setdefault(num_requests, [])
+                        gaps_s.append(report.start_s - last_end_s)
                 if isinstance(report, StepReport) and report.token_ids is not None:
                     last_end_s = report.end_s
                     num_back += 1

@@ -68,7 +68,7 @@ class StageTimer:
         for earlier, later in pairwise(sorted(kept, key=lambda r: (r.sequence, r.stage_index))):
             if earlier.sequence == later.sequence:
                 hop_s = max(0.0, later.start_s - earlier.end_s)
-                self._timings.hops_s[composition.num_tokens].append(hop_s)
+                self._timings.hops_s.setdefault(composition.num_tokens, []).append(hop_s)
 
     def _run(
         self, micro_batches: list[tuple[PieceCommand, ...]], num_in_flight: int = 1

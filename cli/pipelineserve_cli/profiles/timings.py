@@ -1,6 +1,5 @@
 """What was measured of each composition, as times without a fit."""
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -22,8 +21,8 @@ class Timings:
     num_stages: int
     together_s: dict[Composition, list[list[float]]] = field(default_factory=dict)
     alone_s: dict[Composition, list[list[float]]] = field(default_factory=dict)
-    hops_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    gaps_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    hops_s: dict[int, list[float]] = field(default_factory=dict)
+    gaps_s: dict[int, list[float]] = field(default_factory=dict)
 
     def note(self, composition: Composition, stage_index: int, step_s: float, *, is_alone: bool) -> None:
         """One step."""

@@ -2,7 +2,7 @@
 
 Per layer, with P parameters and n tokens over N devices:
 
-    linear     stairs up to their last token count; above it max(2P / BW, 2P · tiles(n) / F), ÷ N
+    linear     stairs, or lines between them, up to their last token count; above it max(2P / BW, 2P · tiles(n) / F), ÷ N
     others     n · element-wise, attention of prefill ÷ F_attention, of decodes ÷ BW_attention
     all-reduce two of (latency + n · bytes · (N - 1) ÷ N ÷ rate), where N > 1
 
@@ -11,7 +11,7 @@ A stage takes its layers' sum, the last one the head as well.
 
 from bisect import bisect_left
 
-from pipelineserve_simulator.hardware.description import HardwareProfile
+from pipelineserve_simulator.hardware.description import HardwareProfile, HeadCosts
 from pipelineserve_simulator.hardware.layouts import Layout
 from pipelineserve_simulator.pipeline.loads import StepLoad
 
@@ -52,6 +52,7 @@ class ProfileCosts:
         launch_s = self._profile.attention.launch_s
         if load.num_decodes:
             dense_s += load.decode_context_tokens * self.context_layer_s + launch_s
+            dense_s += load.num_decodes * self._profile.attention.piece_s
         if load.num_requests > load.num_decodes:
             work = 0.5 * load.squared_prefill_tokens + load.past_prefill_product
             dense_s += work * self.prefill_layer_s + launch_s
@@ -62,7 +63,7 @@ class ProfileCosts:
         linear, parameters = self._profile.linear, self._profile.model.layer_parameters
         index = bisect_left(linear.stairs, num_tokens, key=lambda stair: stair.tokens)
         if index < len(linear.stairs):
-            return linear.stairs[index].layer_s / self._shards
+            return self._stair_s(index, num_tokens) / self._shards
         tiles = -(-num_tokens // linear.tile_tokens)
         reading_s = self._profile.model.layer_bytes / linear.weight_bytes_per_s
         computing_s = 2.0 * parameters * tiles * linear.tile_tokens / linear.flops_per_s
@@ -73,6 +74,8 @@ class ProfileCosts:
         if num_samples == 0:
             return 0.0
         model, linear, head = self._profile.model, self._profile.linear, self._profile.head
+        if head.measured:
+            return _measured_head_s(head, num_samples)
         reading_s = model.embedding_bytes / linear.weight_bytes_per_s
         flops = 2.0 * model.vocabulary_size * model.hidden_size * num_samples
         matrix_s = max(reading_s, flops / linear.flops_per_s) / self._shards
@@ -101,6 +104,15 @@ class ProfileCosts:
             self._layer_s_by_tokens[num_tokens] = known
         return known
 
+    def _stair_s(self, index: int, num_tokens: int) -> float:
+        stairs = self._profile.linear.stairs
+        above = stairs[index]
+        if not self._profile.linear.has_lines or index == 0:
+            return above.layer_s
+        below = stairs[index - 1]
+        ratio = (num_tokens - below.tokens) / (above.tokens - below.tokens)
+        return below.layer_s + ratio * (above.layer_s - below.layer_s)
+
     def _elementwise_s(self, num_tokens: int) -> float:
         elementwise = self._profile.elementwise
         sharded = elementwise.sharded_ratio
@@ -112,3 +124,17 @@ class ProfileCosts:
         link = self._profile.link
         sent = num_tokens * link.all_reduce_bytes_per_token * (self._shards - 1) / self._shards
         return link.all_reduce_s + sent / link.all_reduce_bytes_per_s
+
+
+def _measured_head_s(head: HeadCosts, num_samples: int) -> float:
+    """On the line between two measurements; the first holds below, the slope per token beyond."""
+    measured = head.measured
+    index = bisect_left(measured, num_samples, key=lambda row: row.rows)
+    if index == 0:
+        return measured[0].head_s
+    below = measured[index - 1]
+    if index == len(measured):
+        return below.head_s + (num_samples - below.rows) * head.output_s
+    above = measured[index]
+    ratio = (num_samples - below.rows) / (above.rows - below.rows)
+    return below.head_s + ratio * (above.head_s - below.head_s)

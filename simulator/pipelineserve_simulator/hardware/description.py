@@ -63,6 +63,8 @@ class LinearCosts(_Part):
         weight_bytes_per_s: at which weights are read.
         tile_tokens: a kernel computes whole tiles of so many tokens.
         stairs: one layer by tokens, ascending; above the last one the roofline holds.
+        has_lines: between two stairs the time lies on the line between them, as it was measured on
+            both sides of each jump, rather than on the upper stair.
     """
 
     flops_per_s: Positive
@@ -70,6 +72,7 @@ class LinearCosts(_Part):
     tile_tokens: Count
     # A list in a file becomes a tuple here; its entries stay strict.
     stairs: Annotated[tuple[Stair, ...], Field(strict=False)]
+    has_lines: bool = False
 
     @model_validator(mode="after")
     def _ascends(self) -> Self:
@@ -97,18 +100,41 @@ class AttentionCosts(_Part):
         prefill_flops_per_s: what prefill attention reaches.
         kv_bytes_per_s: at which decode attention reads keys and values.
         launch_s: of each of the two kinds that a micro-batch has.
+        piece_s: of each decode, where a kernel runs for each one; prefill's is in the stairs.
     """
 
     prefill_flops_per_s: Positive
     kv_bytes_per_s: Positive
     launch_s: AtLeastZero
+    piece_s: AtLeastZero = 0.0
+
+
+class HeadRows(_Part):
+    """Head and sampling of so many tokens, as measured."""
+
+    rows: Count
+    head_s: AtLeastZero
 
 
 class HeadCosts(_Part):
-    """The head and sampling, on the last stage; `output_s` is of each sampled token."""
+    """The head and sampling, on the last stage.
+
+    Attributes:
+        fixed_s: of each micro-batch that samples.
+        output_s: of each sampled token.
+        measured: ascending; where there are any, lines through them take the place of `fixed_s` and
+            of reading the weights, and `output_s` holds beyond the last.
+    """
 
     fixed_s: AtLeastZero
     output_s: AtLeastZero
+    measured: Annotated[tuple[HeadRows, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if any(a.rows >= b.rows or a.head_s > b.head_s for a, b in pairwise(self.measured)):
+            raise ValueError("measured: expected ascending rows and times that never fall")
+        return self
 
 
 class HostCosts(_Part):

@@ -49,7 +49,8 @@ def _table_tokens(profile: HardwareProfile, max_tokens: int) -> tuple[int, ...]:
         tile * linear.tile_tokens
         for tile in range(first_tile, max_tokens // linear.tile_tokens + 1)
     }
-    sides = {1, max_tokens} | edges | {edge + 1 for edge in edges}
+    upper = set() if linear.has_lines else {edge + 1 for edge in edges}
+    sides = {1, max_tokens} | edges | upper
     return tuple(sorted(side for side in sides if side <= max_tokens))
 
 
