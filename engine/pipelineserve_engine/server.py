@@ -191,7 +191,7 @@ def _observing(
         return
     path = Path(settings.trace_file)
     setup = TracedSetup(
-        num_stages=plan.num_stages,
+        layers_per_stage=plan.partition.layers_per_stage,
         sizes=scheduler_settings(settings, plan),
         schedule=settings.schedule,
         static_chunk_tokens=settings.static_chunk_tokens,

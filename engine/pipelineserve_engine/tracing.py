@@ -40,6 +40,7 @@ class HeaderLine(msgspec.Struct, frozen=True, tag="header"):
 
     version: int
     num_stages: int
+    layers_per_stage: tuple[int, ...]
     start_s: float
     schedule: str
     static_chunk_tokens: int
@@ -167,13 +168,13 @@ class TracedSetup:
     """What a record says of the engine before anything happens.
 
     Attributes:
-        num_stages: of the pipeline.
+        layers_per_stage: of the pipeline.
         sizes: of the scheduler.
         schedule: its name among the settings.
         static_chunk_tokens: of each micro-batch, until a controller says otherwise.
     """
 
-    num_stages: int
+    layers_per_stage: tuple[int, ...]
     sizes: SchedulerSettings
     schedule: str
     static_chunk_tokens: int
@@ -207,7 +208,8 @@ class TraceRecorder(Listener):
         self._completing_id: str | None = None
         header = HeaderLine(
             version=VERSION,
-            num_stages=setup.num_stages,
+            num_stages=len(setup.layers_per_stage),
+            layers_per_stage=setup.layers_per_stage,
             start_s=clock(),
             schedule=setup.schedule,
             static_chunk_tokens=setup.static_chunk_tokens,

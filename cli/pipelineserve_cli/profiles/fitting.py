@@ -1,7 +1,7 @@
 """From timings to a profile: medians in a table, slopes by least squares, nothing else fitted."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import log
 from statistics import fmean, median, pstdev
@@ -133,13 +133,15 @@ class _Fit:
 
     def _stairs(self, past_s: float) -> tuple[Stair, ...]:
         """Linear layers by tokens: whole prompts less their attention; never falling."""
-        stairs: list[Stair] = []
-        for composition in fresh_pieces(self._extent):
-            tokens = composition.prefill_tokens
-            layer_s = self._layer_s(composition) - 0.5 * past_s * tokens * tokens
-            highest = stairs[-1].layer_s if stairs else _LEAST_S
-            stairs.append(Stair(tokens=tokens, layer_s=max(highest, layer_s)))
-        return tuple(stairs)
+        pieces = fresh_pieces(self._extent)
+        layers_s = never_falling(
+            max(_LEAST_S, self._layer_s(piece) - 0.5 * past_s * piece.prefill_tokens**2)
+            for piece in pieces
+        )
+        return tuple(
+            Stair(tokens=piece.prefill_tokens, layer_s=layer_s)
+            for piece, layer_s in zip(pieces, layers_s, strict=True)
+        )
 
     def _piece_layer_s(self, stairs: Sequence[Stair], context_s: float) -> float:
         """What a decode takes more than a token of a prompt, its context aside."""
@@ -154,12 +156,15 @@ class _Fit:
     def _head(self) -> HeadCosts:
         """The same decodes with and without the head, on the last stage."""
         last = len(self._measured.layers_per_stage) - 1
-        rows: list[HeadRows] = []
-        for with_head in self._short_decodes(samples=True):
-            without = Composition(with_head.num_decodes, with_head.context_tokens)
-            head_s = self._timings.step_s(with_head, last) - self._timings.step_s(without, last)
-            highest = rows[-1].head_s if rows else 0.0
-            rows.append(HeadRows(rows=with_head.num_decodes, head_s=max(highest, head_s)))
+        sampling = self._short_decodes(samples=True)
+        heads_s = never_falling(
+            max(0.0, self._timings.step_s(c, last) - self._timings.step_s(_without_head(c), last))
+            for c in sampling
+        )
+        rows = [
+            HeadRows(rows=composition.num_decodes, head_s=head_s)
+            for composition, head_s in zip(sampling, heads_s, strict=True)
+        ]
         slope_s = _line([(float(row.rows), row.head_s) for row in rows])[1]
         return HeadCosts(fixed_s=rows[0].head_s, output_s=max(0.0, slope_s), measured=tuple(rows))
 
@@ -222,6 +227,26 @@ class _Fit:
 
     def _of(self, is_wanted: Callable[[Composition], bool]) -> list[Composition]:
         return [composition for composition in self._timings.together_s if is_wanted(composition)]
+
+
+def never_falling(values_s: Iterable[float]) -> list[float]:
+    """The nearest values, by least squares, of which none is below the one before.
+
+    Neighbours that fall are replaced by their mean, as often as it takes (pool adjacent violators).
+    """
+    pools: list[tuple[float, int]] = []
+    for value_s in values_s:
+        mean_s, num = value_s, 1
+        while pools and pools[-1][0] > mean_s:
+            before_s, before = pools.pop()
+            mean_s = (before_s * before + mean_s * num) / (before + num)
+            num += before
+        pools.append((mean_s, num))
+    return [mean_s for mean_s, num in pools for _ in range(num)]
+
+
+def _without_head(composition: Composition) -> Composition:
+    return replace(composition, samples=False)
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -40,6 +40,7 @@ def read_recorded_run(path: Path) -> RecordedRun:
     try:
         calls = [call for entry in entries[1:] if (call := _call(entry)) is not None]
         return RecordedRun(
+            layers_per_stage=tuple(header["layers_per_stage"]),
             sizes=from_json(SchedulerSettings, header["sizes"]),
             schedule=_SCHEDULES[header["schedule"]],
             policy=SchedulingPolicy(Static(int(header["static_chunk_tokens"]))),
@@ -93,6 +94,7 @@ def _call(entry: dict[str, Any]) -> Call | None:  # noqa: C901, PLR0911 # one ca
                 request_id=entry["request_id"],
                 finish=FinishReason(entry["finish"]),
                 is_early=entry["is_early"],
+                output_tokens=entry["num_output_tokens"],
                 block_numbers=tuple(entry["block_numbers"]),
             )
         case "restart":

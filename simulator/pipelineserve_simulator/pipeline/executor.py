@@ -41,10 +41,11 @@ def run_pipeline(
 
     Raises:
         ValueError: the requests are not in order, a fault is that of a controller and there is
-            none, or the scheduler shares prefixes: all tokens are alike here, so every prompt would
-            be found in the cache.
+            none, or the scheduler shares prefixes of prompts whose tokens are not known: they would
+            be all alike, and every one found in the cache.
     """
-    if scheduler.settings.shares_prefixes:
+    is_unknown = any(request.prompt_token_ids is None for request in requests)
+    if scheduler.settings.shares_prefixes and is_unknown:
         raise ValueError("expected a scheduler that shares no prefixes; set shares_prefixes=False")
     if any(a.arrival_s > b.arrival_s for a, b in pairwise(requests)):
         raise ValueError("expected requests in the order of arrival; sort them by arrival_s")

@@ -13,7 +13,7 @@ from pipelineserve_simulator.pipeline.passage import Passage
 from pipelineserve_simulator.pipeline.records import RunRecords
 from pipelineserve_simulator.workloads.requests import SimulatedRequest
 
-# What every token is; only lengths matter here.
+# What every token is whose content nobody knows; only lengths matter then.
 _TOKEN_ID = 0
 
 
@@ -42,7 +42,7 @@ class Leader:
             self.work_since_ticks = now_ticks
         new = NewRequest(
             request_id=str(request.index),
-            prompt_token_ids=(_TOKEN_ID,) * request.prompt_tokens,
+            prompt_token_ids=request.prompt_token_ids or (_TOKEN_ID,) * request.prompt_tokens,
             max_output_tokens=request.output_tokens,
             client_id=request.client_id,
             priority=request.priority,

@@ -78,6 +78,7 @@ class Ended:
 
     Attributes:
         is_early: ended from outside, at `at_s`; else by its last token, in the completion before.
+        output_tokens: that it had got.
         block_numbers: of each full block of all its tokens the number of its content; equal where
             the content and that of all blocks before it are equal.
     """
@@ -86,6 +87,7 @@ class Ended:
     request_id: str
     finish: FinishReason
     is_early: bool
+    output_tokens: int
     block_numbers: tuple[int, ...]
 
 
@@ -102,10 +104,12 @@ class RecordedRun:
     """A whole run.
 
     Attributes:
+        layers_per_stage: of the pipeline.
         policy: in force before the first call.
         calls: in the order in which they were made; times are the engine's own.
     """
 
+    layers_per_stage: tuple[int, ...]
     sizes: SchedulerSettings
     schedule: Schedule
     policy: SchedulingPolicy

@@ -13,6 +13,7 @@ class SimulatedRequest:
     Attributes:
         arrival_s: since the run's start.
         prompt_tokens, output_tokens: at least 1 each; the output is exactly that long.
+        prompt_token_ids: the prompt, where it is known; a scheduler that shares prefixes needs it.
     """
 
     index: int
@@ -21,6 +22,7 @@ class SimulatedRequest:
     output_tokens: int
     client_id: str = ""
     priority: int = 0
+    prompt_token_ids: tuple[int, ...] | None = None
 
 
 class Workload(Protocol):

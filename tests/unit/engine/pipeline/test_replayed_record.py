@@ -50,7 +50,7 @@ class RandomRun:
         # Few blocks, so that requests are preempted; host blocks for some of them.
         self.engine = a_scripted_engine(num_blocks=24, num_host_blocks=chance.choice([0, 12]))
         scheduler = self.engine.core.scheduler
-        setup = TracedSetup(1, scheduler.settings, "continuous", 16)
+        setup = TracedSetup((1,), scheduler.settings, "continuous", 16)
         self.recorder = TraceRecorder(path, setup, 1_000_000, lambda: self._now_s)
         self.engine.observer.add(self.recorder)
         self._told = _Told(scheduler, self.engine.observer)

@@ -59,7 +59,7 @@ class Heard(Listener):
 
 
 def a_setup() -> TracedSetup:
-    return TracedSetup(2, make_settings(num_slots=2), "continuous", 32)
+    return TracedSetup((2, 3), make_settings(num_slots=2), "continuous", 32)
 
 
 def a_recorder(path: Path, max_events: int = MANY) -> TraceRecorder:
