@@ -14,6 +14,7 @@ from pipelineserve_cli.local import local
 from pipelineserve_cli.plan.command import plan
 from pipelineserve_cli.profiles.command import profile
 from pipelineserve_cli.render import render
+from pipelineserve_cli.replays.command import replay
 from pipelineserve_cli.reproduce.command import reproduce
 from pipelineserve_cli.simulate.command import simulate
 from pipelineserve_cli.status.command import status
@@ -31,6 +32,7 @@ pserve.add_command(local)
 pserve.add_command(plan)
 pserve.add_command(profile)
 pserve.add_command(render)
+pserve.add_command(replay)
 pserve.add_command(reproduce)
 pserve.add_command(simulate)
 pserve.add_command(status)
