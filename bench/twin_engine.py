@@ -101,7 +101,11 @@ def record_run(options: argparse.Namespace, model: Path, record: Path, log: Path
     url = f"http://127.0.0.1:{port}"
     with serving(command, os.environ, f"{url}/ready", log), ExitStack() as stack:
         running = [
-            stack.enter_context(subprocess.Popen([*pserve("load", f"--url={url}"), *flags], stdout=subprocess.DEVNULL))
+            stack.enter_context(
+                subprocess.Popen(
+                    [*pserve("load", f"--url={url}"), *flags], stdout=subprocess.DEVNULL
+                )
+            )
             for flags in load_flags(options)
         ]
         for process in running:

@@ -69,7 +69,9 @@ def profile(  # noqa: PLR0913 # one parameter per option
         text = f'the folder of "{output}" does not exist; make it first'
         raise InvalidInputError("the profile", [Fault("--output", text)])
     console = Console(stderr=True)
-    measured = _measured(model, flags, Extent(chunk_tokens, context_tokens), rounds, device, console)
+    measured = _measured(
+        model, flags, Extent(chunk_tokens, context_tokens), rounds, device, console
+    )
     result = fit_profile(measured)
     output.write_text(_yaml_of(result, measured, rounds), encoding="utf-8")
     if as_json:

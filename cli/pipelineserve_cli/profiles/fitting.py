@@ -109,14 +109,17 @@ class _Fit:
     def _layer_s(self, composition: Composition) -> float:
         """One layer's time, the mean over the stages; without samples there is no head in it."""
         layers = self._measured.layers_per_stage
-        return sum(
-            self._timings.step_s(composition, index) for index in range(len(layers))
-        ) / sum(layers)
+        return sum(self._timings.step_s(composition, index) for index in range(len(layers))) / sum(
+            layers
+        )
 
     def _past_layer_s(self) -> float:
         """Per unit of L_past · L_pre."""
         points = [
-            (float(composition.past_tokens * composition.prefill_tokens), self._layer_s(composition))
+            (
+                float(composition.past_tokens * composition.prefill_tokens),
+                self._layer_s(composition),
+            )
             for composition in self._of(lambda c: c.past_tokens > 0)
         ]
         return max(_LEAST_S, _line(points)[1])
@@ -126,7 +129,10 @@ class _Fit:
         longest = max(c.context_tokens for c in self._of(lambda c: c.num_decodes > 0))
         decodes = {c.num_decodes for c in self._of(lambda c: c.context_tokens == longest)}
         points = [
-            (float(composition.num_decodes * composition.context_tokens), self._layer_s(composition))
+            (
+                float(composition.num_decodes * composition.context_tokens),
+                self._layer_s(composition),
+            )
             for composition in self._of(lambda c: c.num_decodes in decodes and not c.samples)
         ]
         return max(_LEAST_S, _line(points)[1])

@@ -126,4 +126,3 @@ def _each_row(extent: Extent, block_tokens: int) -> Iterator[tuple[range, int]]:
         last = first + -(-max(context_tokens, 1) // block_tokens)
         yield range(first, last), block_tokens
         first = last
-

@@ -24,7 +24,9 @@ class Timings:
     hops_s: dict[int, list[float]] = field(default_factory=dict)
     gaps_s: dict[int, list[float]] = field(default_factory=dict)
 
-    def note(self, composition: Composition, stage_index: int, step_s: float, *, is_alone: bool) -> None:
+    def note(
+        self, composition: Composition, stage_index: int, step_s: float, *, is_alone: bool
+    ) -> None:
         """One step."""
         table = self.alone_s if is_alone else self.together_s
         stages = table.setdefault(composition, [[] for _ in range(self.num_stages)])

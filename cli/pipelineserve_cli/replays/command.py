@@ -169,7 +169,9 @@ def _replayed_calls(recorded: RecordedRun, path: Path) -> Replayed:
 def _require_model(recorded: RecordedRun, profile: HardwareProfile, path: Path) -> None:
     num_layers = sum(recorded.layers_per_stage)
     if profile.model.num_layers != num_layers:
-        text = f"expected a model of {num_layers} layers as recorded, got {profile.model.num_layers}"
+        text = (
+            f"expected a model of {num_layers} layers as recorded, got {profile.model.num_layers}"
+        )
         fault = Fault("model.num_layers", f"{text}; measure that model with `pserve profile`")
         raise InvalidInputError(f"the hardware profile {path}", [fault])
 
@@ -179,7 +181,12 @@ def _journal_document(result: Replay) -> dict[str, object]:
         "num_turns": result.num_turns,
         "num_different": len(result.differences),
         "differences": [
-            {"file": d.file, "index": d.index, "recorded": str(d.recorded), "decided": str(d.decided)}
+            {
+                "file": d.file,
+                "index": d.index,
+                "recorded": str(d.recorded),
+                "decided": str(d.decided),
+            }
             for d in result.differences
         ],
     }

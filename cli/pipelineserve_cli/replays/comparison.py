@@ -42,9 +42,7 @@ class Comparison:
 
 def compare(outcomes: Mapping[str, RunOutcome]) -> Comparison:
     """Measure every run alike; a recorded run measures TTFT from the arrival at its scheduler."""
-    figures = [
-        measure(outcome, Targets(), whole_window(outcome)) for outcome in outcomes.values()
-    ]
+    figures = [measure(outcome, Targets(), whole_window(outcome)) for outcome in outcomes.values()]
     return Comparison(tuple(outcomes), tuple(_rows(figures)))
 
 

@@ -59,7 +59,9 @@ def _cells(row: Row) -> list[str]:
 def _turns(difference: Difference) -> tuple[str, str]:
     """Both sides in a few words: what differs, else all of it."""
     sides = (difference.recorded, difference.decided)
-    names = [name for name in sides[0].__slots__ if getattr(sides[0], name) != getattr(sides[1], name)]
+    names = [
+        name for name in sides[0].__slots__ if getattr(sides[0], name) != getattr(sides[1], name)
+    ]
     recorded, decided = (
         "\n".join(f"{name}: {getattr(side, name)}" for name in names) for side in sides
     )

@@ -20,7 +20,9 @@ class RecordedTokens:
     def __init__(self, calls: Iterable[Call], block_tokens: int) -> None:
         self._block_tokens = block_tokens
         # A request's id may come back once it has ended; the engine's own never do.
-        self._numbers = {call.request_id: call.block_numbers for call in calls if isinstance(call, Ended)}
+        self._numbers = {
+            call.request_id: call.block_numbers for call in calls if isinstance(call, Ended)
+        }
         self._unknown: dict[str, int] = {}
 
     def at(self, request_id: str, position: int) -> int:

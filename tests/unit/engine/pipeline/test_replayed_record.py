@@ -96,7 +96,9 @@ class RandomRun:
             return
         self._now_s += self._chance.random()
         command = self._in_flight.pop(0)
-        tokens = [self._chance.choice([1, 2, 3, 4, STOP_TOKEN_ID]) for p in command.pieces if p.samples]
+        tokens = [
+            self._chance.choice([1, 2, 3, 4, STOP_TOKEN_ID]) for p in command.pieces if p.samples
+        ]
         report = report_of(command, tokens, start_s=self._now_s - 0.05, end_s=self._now_s)
         self.engine.core.absorb(report, self._now_s)
 
