@@ -11,6 +11,7 @@ from rich.console import Console
 from pipelineserve.errors import Fault, InvalidInputError, ModelUnavailableError
 from pipelineserve_cli.profiles.compositions import Extent
 from pipelineserve_cli.profiles.fitting import Measured, fit_profile
+from pipelineserve_cli.profiles.task import Task
 from pipelineserve_cli.profiles.words import comment_of, summary_of
 from pipelineserve_cli.terminal import ModelProgress
 from pipelineserve_simulator.hardware.description import HardwareProfile
@@ -37,7 +38,7 @@ from pipelineserve_simulator.hardware.description import HardwareProfile
     "--context-tokens",
     default=1024,
     show_default=True,
-    type=click.IntRange(min=64),
+    type=click.IntRange(min=256),
     help="The longest context that is timed.",
 )
 @click.option(
@@ -49,7 +50,7 @@ from pipelineserve_simulator.hardware.description import HardwareProfile
 )
 @click.option("--device", default="", help="What the machine is, in words; the profile says it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON too.")
-def profile(  # noqa: PLR0913 # one parameter per option
+def profile(  # one parameter per option
     *,
     model: str,
     flags: tuple[str, ...],
@@ -69,9 +70,14 @@ def profile(  # noqa: PLR0913 # one parameter per option
         text = f'the folder of "{output}" does not exist; make it first'
         raise InvalidInputError("the profile", [Fault("--output", text)])
     console = Console(stderr=True)
-    measured = _measured(
-        model, flags, Extent(chunk_tokens, context_tokens), rounds, device, console
+    task = Task(
+        model=model,
+        flags=flags,
+        extent=Extent(chunk_tokens, context_tokens),
+        num_rounds=rounds,
+        device=device or f"{platform.machine()}, {os.cpu_count()} cores",
     )
+    measured = _measured(task, console)
     result = fit_profile(measured)
     output.write_text(_yaml_of(result, measured, rounds), encoding="utf-8")
     if as_json:
@@ -81,14 +87,9 @@ def profile(  # noqa: PLR0913 # one parameter per option
     console.print(f"Wrote {output}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _measured(
-    model: str, flags: tuple[str, ...], extent: Extent, rounds: int, device: str, console: Console
-) -> Measured:
+def _measured(task: Task, console: Console) -> Measured:
     try:
-        from pipelineserve_cli.profiles.session import (  # noqa: PLC0415 - only with the engine
-            Task,
-            measure,
-        )
+        from pipelineserve_cli.profiles.session import measure  # noqa: PLC0415 - only with it
         from pipelineserve_engine.models import (  # noqa: PLC0415 - only with the engine
             default_cache_dir,
             resolve_model,
@@ -98,18 +99,12 @@ def _measured(
             f"profiling needs the engine, but {error.name} is not installed; "
             "pip install 'pipelineserve[engine,cli]'"
         ) from error
-    folder = Path(model)
+    folder = Path(task.model)
     if not folder.is_dir():
-        cache_dir = default_cache_dir(os.environ)
-        folder = resolve_model(model, cache_dir=cache_dir, progress=ModelProgress(console)).folder
-    task = Task(
-        model_folder=folder,
-        model_name=model.rstrip("/").rpartition("/")[2],
-        flags=flags,
-        extent=extent,
-        num_rounds=rounds,
-        device=device or f"{platform.machine()}, {os.cpu_count()} cores",
-    )
+        files = resolve_model(
+            task.model, cache_dir=default_cache_dir(os.environ), progress=ModelProgress(console)
+        )
+        folder = files.folder
     with console.status("Starting the stages") as status:
 
         def tell(text: str) -> None:
@@ -117,7 +112,7 @@ def _measured(
             if not console.is_terminal:
                 console.print(text, highlight=False, markup=False)
 
-        return measure(task, tell)
+        return measure(task, folder, tell)
 
 
 def _yaml_of(result: HardwareProfile, measured: Measured, rounds: int) -> str:

@@ -57,11 +57,11 @@ class GapTimer:
         while scheduler.has_work:
             core.fill_slots(time.monotonic())
             for report in self._group.receive(_WAIT_S):
-                if isinstance(report, StepReport) and report.stage_index == 0:
-                    # The first gap is behind the prompts, the last before the first of them ends.
-                    if last_end_s is not None and num_back > 1:
-                        gaps_s = self._timings.gaps_s.setdefault(num_requests, [])
-                        gaps_s.append(report.start_s - last_end_s)
+                is_first = isinstance(report, StepReport) and report.stage_index == 0
+                # The first gap is behind the prompts.
+                if is_first and last_end_s is not None and num_back > 1:
+                    gaps_s = self._timings.gaps_s.setdefault(num_requests, [])
+                    gaps_s.append(report.start_s - last_end_s)
                 if isinstance(report, StepReport) and report.token_ids is not None:
                     last_end_s = report.end_s
                     num_back += 1

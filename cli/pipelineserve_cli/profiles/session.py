@@ -4,8 +4,8 @@ Imports the engine, so it is imported only when something is measured.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pipelineserve.errors import Fault, InvalidInputError
@@ -13,6 +13,7 @@ from pipelineserve_cli.profiles.compositions import Extent, compositions_of, dec
 from pipelineserve_cli.profiles.fitting import Measured
 from pipelineserve_cli.profiles.gaps import GapTimer
 from pipelineserve_cli.profiles.stages import StageTimer, num_tokens_needed
+from pipelineserve_cli.profiles.task import Task
 from pipelineserve_cli.profiles.timings import Timings
 from pipelineserve_engine.model_config import ModelShape as EngineModelShape
 from pipelineserve_engine.model_config import load_config, shape_of
@@ -31,36 +32,20 @@ _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What is to be measured.
-
-    Attributes:
-        model_folder: with the model's files.
-        model_name: of the profile.
-        flags: of the engine's server.
-        extent: how far the profile reaches.
-        num_rounds: how often everything is timed.
-        device: in words.
-    """
-
-    model_folder: Path
-    model_name: str
-    flags: Sequence[str]
-    extent: Extent
-    num_rounds: int
-    device: str
-
-
-def measure(task: Task, tell: Tell) -> Measured:
+def measure(task: Task, folder: Path, tell: Tell) -> Measured:
     """Time everything; says on the way how long it will take.
+
+    Args:
+        task: what is measured.
+        folder: of the model's files.
+        tell: called with what is done, and how long it will take.
 
     Raises:
         PipelineServeError: the engine does not start with these flags.
         KeyboardInterrupt: Ctrl-C; the stages have ended then.
     """
-    shape = shape_of(load_config(task.model_folder))
-    as_served = _settings(task)
+    shape = shape_of(load_config(folder))
+    as_served = _settings(task, folder)
     pool_tokens = _pool_tokens(as_served, shape)
     settings = replace(
         as_served,
@@ -110,8 +95,8 @@ def _timed(
     return timings
 
 
-def _settings(task: Task) -> EngineSettings:
-    own = [f"--model-folder={task.model_folder}", f"--served-name={task.model_name}"]
+def _settings(task: Task, folder: Path) -> EngineSettings:
+    own = [f"--model-folder={folder}", f"--served-name={task.model_name}"]
     return parse_settings([*own, *task.flags])
 
 

@@ -47,7 +47,7 @@ class StageTimer:
                 self._run([(self._piece(row_index, start, length, samples=False),)])
 
     def time_together(self, composition: Composition, num_steps: int) -> None:
-        """While every stage computes: as many in flight as there are slots, the first ones left out."""
+        """While every stage computes: as many in flight as slots; the first ones are left out."""
         num_warm_up = self._num_slots
         commands = [self._pieces(composition)] * (num_steps + 2 * num_warm_up)
         reports = self._run(commands, self._num_slots)

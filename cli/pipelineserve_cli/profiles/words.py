@@ -16,8 +16,9 @@ def comment_of(measured: Measured, rounds: int) -> str:
         f"{rounds} rounds, medians.\n"
         f"# Up to {measured.extent.chunk_tokens} tokens a micro-batch and contexts of "
         f"{measured.extent.context_tokens}; beyond, slopes go on.\n"
-        "# Steps were timed while every stage computes. Speeds of linear layers, weights and links\n"
-        "# are what these times come to, not what the device could do. No all-reduce was timed.\n"
+        "# Steps were timed while every stage computes. Speeds of linear layers, weights and\n"
+        "# links are what these times come to, not what the device could do. No all-reduce was\n"
+        "# timed.\n"
     )
 
 

@@ -61,7 +61,7 @@ def require_calls(run: RecordedRun, path: Path) -> None:
         raise InvalidInputError("the trace record", [Fault(str(path), text)])
 
 
-def _call(entry: dict[str, Any]) -> Call | None:  # noqa: C901, PLR0911 # one case per line
+def _call(entry: dict[str, Any]) -> Call | None:  # noqa: PLR0911 # one case per line
     match entry["type"]:
         case "queued":
             return Queued(

@@ -80,7 +80,7 @@ def journal(*, path: Path, as_json: bool) -> None:
 @click.option("--tpot-ms", default=200.0, show_default=True, type=_POSITIVE, help="Its target.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the profile's noise.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def run(  # noqa: PLR0913 # one parameter per option
+def run(  # one parameter per option
     *,
     record_file: Path,
     profile_file: Path | None,

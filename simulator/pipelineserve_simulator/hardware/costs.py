@@ -2,7 +2,8 @@
 
 Per layer, with P parameters and n tokens over N devices:
 
-    linear     stairs, or lines between them, up to their last token count; above it max(2P / BW, 2P · tiles(n) / F), ÷ N
+    linear     stairs, or lines between them, up to their last token count;
+               above it max(2P / BW, 2P · tiles(n) / F), ÷ N
     others     n · element-wise, attention of prefill ÷ F_attention, of decodes ÷ BW_attention
     all-reduce two of (latency + n · bytes · (N - 1) ÷ N ÷ rate), where N > 1
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pipelineserve_simulator.replay.recorded import Call, Ended
 
 STOP_TOKEN_ID = -1
-# Below it: of requests whose end is not recorded, one for each, so that none finds another's prefix.
+# From here down: one for each request whose end is not recorded, so that none shares a prefix.
 _FIRST_UNKNOWN = -2
 
 

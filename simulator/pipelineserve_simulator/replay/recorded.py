@@ -1,4 +1,4 @@
-"""A recorded run: every call that an engine made to its scheduler, in order, and what came of it."""
+"""A recorded run: every call that an engine made to its scheduler, and what came of it."""
 
 from dataclasses import dataclass
 

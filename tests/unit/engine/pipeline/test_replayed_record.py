@@ -23,7 +23,7 @@ from pipelineserve_engine.tracing import TracedSetup, TraceRecorder
 from pipelineserve_simulator.replay.player import replay
 from pipelineserve_simulator.replay.recorded import Completed, Queued, RecordedRun, Sent
 from policy_views import line_model
-from scripted_engine import ScriptedEngine, a_scripted_engine
+from scripted_engine import a_scripted_engine
 from scripted_executor import report_of
 
 STOP_TOKEN_ID = 9

@@ -17,8 +17,8 @@ from pipelineserve_cli.traces.record import read_record
 from pipelineserve_cli.traces.timeline import num_consecutive
 from pipelineserve_engine.model_config import ModelShape
 from pipelineserve_engine.observation import Listener, Observer
-from pipelineserve_engine.server import _observing
 from pipelineserve_engine.plan import Machine, make_plan
+from pipelineserve_engine.server import _observing
 from pipelineserve_engine.settings import parse_settings
 from pipelineserve_engine.stage_messages import StepReport
 from pipelineserve_engine.telemetry import Telemetry
