@@ -151,6 +151,8 @@ def test_every_composition_fits_the_contexts_that_are_filled(chunk: int, context
     assert len(contexts) >= decode_ladder(chunk)[-1]
     for composition in compositions_of(extent):
         assert composition.num_tokens <= chunk
-        needed = max(composition.context_tokens, composition.past_tokens + composition.prefill_tokens)
+        needed = max(
+            composition.context_tokens, composition.past_tokens + composition.prefill_tokens
+        )
         rows = max(1, composition.num_decodes)
         assert all(row >= needed for row in contexts[:rows])

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from control_turns import Course, make_request
 from pipelineserve.errors import InvalidInputError
 from pipelineserve_cli.main import pserve
 from pipelineserve_cli.replays.comparison import compare
+from pipelineserve_controller.journal import Entry, Journal, journal_files
 from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.stage_messages import StepCommand
 from pipelineserve_engine.tracing import TracedSetup, TraceRecorder
@@ -141,3 +143,35 @@ def test_differences_are_relative_to_the_first_run() -> None:
     (row,) = [row for row in comparison.rows if row.name == "TTFT P50"]
     assert row.values == (1000.0, 1500.0)
     assert row.differences == (0.0, 0.5)
+
+
+def a_journal(folder: Path) -> Path:
+    """Five turns of a controller; the file that holds them."""
+    course, journal = Course(), Journal(folder, 1_000_000, max_files=10)
+    for _ in range(5):
+        before = course.memory
+        turn, _ = course.turn(steps=course.steps([4, 64, 256]), requests=[make_request()])
+        assert course.heard is not None
+        journal.write(before, Entry(course.now_s, course.heard, course.objectives, turn))
+    journal.close()
+    (path,) = journal_files(folder)
+    return path
+
+
+def test_a_journal_is_decided_again(tmp_path: Path) -> None:
+    a_journal(tmp_path)
+    result = replay("journal", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "5 turns, 0 of them decided differently" in result.output
+
+
+def test_a_turn_that_comes_out_differently_is_shown_and_ends_with_1(tmp_path: Path) -> None:
+    path = a_journal(tmp_path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    next(line for line in lines if "turn" in line)["turn"]["lease_s"] = 77.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = replay("journal", str(path))
+    assert result.exit_code == 1
+    assert "5 turns, 1 of them decided differently" in result.output
+    assert "lease_s: 77.0" in result.output
+    assert json.loads(replay("journal", str(path), "--json").output)["num_different"] == 1

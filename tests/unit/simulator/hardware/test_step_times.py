@@ -7,9 +7,11 @@ A100-40GB-PCIe with Qwen2.5-32B in four stages.
 from functools import cache
 
 import pytest
+from pydantic import ValidationError
 
 from pipelineserve_simulator.hardware.catalogue import load_profile
 from pipelineserve_simulator.hardware.costs import ProfileCosts
+from pipelineserve_simulator.hardware.description import HeadCosts, HeadRows
 from pipelineserve_simulator.hardware.layouts import even_layout, kv_tokens, stage_kv_tokens
 from pipelineserve_simulator.pipeline.loads import StepLoad
 
@@ -140,3 +142,47 @@ def test_launching_its_kernels_bounds_a_layer_from_below() -> None:
     all_reduce_s = 48 * 2 * (45e-6 + 20_480 * 0.75 / 16.5e9)
     head_s = costs_of(SMALL, 1, 4).head_s(1)
     assert step_s - all_reduce_s - head_s == pytest.approx(48 * 0.28e-3)
+
+
+def a_measured(*, has_lines: bool = True) -> ProfileCosts:
+    """One stage whose first stairs and head were measured."""
+    shipped = load_profile(SMALL)
+    linear = shipped.linear.model_copy(update={"has_lines": has_lines})
+    head = HeadCosts(
+        fixed_s=1.0,
+        output_s=0.5,
+        measured=(HeadRows(rows=1, head_s=2.0), HeadRows(rows=5, head_s=4.0)),
+    )
+    attention = shipped.attention.model_copy(update={"piece_s": 0.25})
+    profile = shipped.model_copy(update={"linear": linear, "head": head, "attention": attention})
+    return ProfileCosts(profile, even_layout(profile.model, 1))
+
+
+def test_between_measured_stairs_the_time_is_on_the_line() -> None:
+    costs, stairs = a_measured(), load_profile(SMALL).linear.stairs
+    middle = (stairs[0].tokens + stairs[1].tokens) // 2
+    mean_s = (stairs[0].layer_s + stairs[1].layer_s) / 2
+    assert costs.linear_s(middle) == pytest.approx(mean_s)
+    assert costs.linear_s(1) == stairs[0].layer_s
+    assert costs.linear_s(stairs[1].tokens) == pytest.approx(stairs[1].layer_s)
+    assert a_measured(has_lines=False).linear_s(middle) == stairs[1].layer_s
+
+
+@pytest.mark.parametrize(("rows", "head_s"), [(0, 0.0), (1, 2.0), (3, 3.0), (5, 4.0), (9, 6.0)])
+def test_a_measured_head_is_on_its_lines_and_goes_on_per_token(rows: int, head_s: float) -> None:
+    assert a_measured().head_s(rows) == pytest.approx(head_s)
+
+
+def test_every_decode_has_a_kernel_of_its_own_where_it_was_measured_so() -> None:
+    costs = a_measured()
+    one, two = (costs.layer_s(decodes(num, 0)) for num in (1, 2))
+    assert two - one == pytest.approx(0.25 + costs.linear_s(2) - costs.linear_s(1), abs=1e-5)
+
+
+def test_measured_heads_must_not_fall() -> None:
+    with pytest.raises(ValidationError, match="ascending rows and times that never fall"):
+        HeadCosts(
+            fixed_s=0.0,
+            output_s=0.0,
+            measured=(HeadRows(rows=1, head_s=2.0), HeadRows(rows=2, head_s=1.0)),
+        )
