@@ -77,6 +77,7 @@ class _Fit:
             device=self._measured.device,
             model=model,
             layer_floor_s=0.0,
+            sharing_ratio=max(1.0, self._timings.sharing_ratio),
             linear=LinearCosts(
                 # Beyond the table only: what a further token took within it.
                 flops_per_s=2.0 * model.layer_parameters / max(slope_s, _LEAST_S),

@@ -35,3 +35,12 @@ class Timings:
     def step_s(self, composition: Composition, stage_index: int) -> float:
         """The median while every stage computes."""
         return median(self.together_s[composition][stage_index])
+
+    @property
+    def sharing_ratio(self) -> float:
+        """How much longer steps take together than alone, the median over all that was timed."""
+        return median(
+            median(together_s) / median(alone_s)
+            for composition, stages in self.together_s.items()
+            for together_s, alone_s in zip(stages, self.alone_s[composition], strict=True)
+        )

@@ -1,7 +1,5 @@
 """A profile in words: the file's first lines, and what a person is told."""
 
-from statistics import median
-
 from rich.table import Table
 
 from pipelineserve_cli.profiles.fitting import Measured
@@ -38,7 +36,7 @@ def summary_of(result: HardwareProfile, measured: Measured) -> Table:
     table.add_row("server, per micro-batch", f"{1e6 * result.host.step_s:.0f} us")
     table.add_row("server, per request in it", f"{1e6 * result.host.request_s:.1f} us")
     table.add_row("spread of a step", f"{result.noise.sigma_ratio:.1%}")
-    table.add_row("all stages at once / one alone", _shared(measured))
+    table.add_row("all stages at once / one alone", f"{result.sharing_ratio:.2f}")
     table.add_row("KV pool", f"{measured.kv_tokens:,} tokens")
     return table
 
@@ -50,14 +48,3 @@ def _some(result: HardwareProfile) -> list[int]:
 
 def _layer_s(result: HardwareProfile, tokens: int) -> float:
     return next(stair.layer_s for stair in result.linear.stairs if stair.tokens == tokens)
-
-
-def _shared(measured: Measured) -> str:
-    """How much slower steps are while the others compute, the median over everything timed."""
-    timings = measured.timings
-    ratios = [
-        median(together_s) / median(alone_s)
-        for composition, stages in timings.together_s.items()
-        for together_s, alone_s in zip(stages, timings.alone_s[composition], strict=True)
-    ]
-    return f"{median(ratios):.2f}"

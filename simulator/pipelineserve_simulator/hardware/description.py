@@ -196,12 +196,15 @@ class HardwareProfile(_Part):
     Attributes:
         device: what one device is.
         layer_floor_s: launching the kernels of one layer; it takes at least as long.
+        sharing_ratio: how much longer a step takes while all stages compute, which all times here
+            are, than alone; above 1 where stages share cores or memory.
     """
 
     name: str
     device: str
     model: ModelShape
     layer_floor_s: AtLeastZero
+    sharing_ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     linear: LinearCosts
     elementwise: ElementwiseCosts
     attention: AttentionCosts

@@ -22,6 +22,7 @@ from pipelineserve_simulator.pipeline.options import (
     LockStep,
     PipelineOptions,
 )
+from pipelineserve_simulator.pipeline.sharing import SharingConveyor
 from pipelineserve_simulator.workloads.requests import SimulatedRequest
 
 
@@ -91,8 +92,13 @@ class _Run:
         return self._num_arrived < len(self._requests) or self._leader.scheduler.has_work
 
     def _conveyor_of(self, options: PipelineOptions) -> Conveyor:
-        pace = Pace([fault for fault in options.faults if isinstance(fault, StageSlowed)])
+        slowed = [fault for fault in options.faults if isinstance(fault, StageSlowed)]
+        pace = Pace(slowed)
         match options.timing:
+            case FreeRunning(sharing_ratio) if sharing_ratio > 1.0:
+                if slowed:
+                    raise ValueError("expected no slowed stages where stages share; leave one out")
+                return SharingConveyor(self._leader, self._heap, sharing_ratio)
             case FreeRunning():
                 return FreeRunningConveyor(self._leader, self._heap, pace)
             case LockStep():

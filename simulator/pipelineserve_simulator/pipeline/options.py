@@ -18,7 +18,21 @@ Observer = Callable[[Passage, Sequence[Emission]], None]
 
 @dataclass(frozen=True, slots=True)
 class FreeRunning:
-    """Each stage takes micro-batches in order, as soon as it and its input are there."""
+    """Each stage takes micro-batches in order, as soon as it and its input are there.
+
+    Attributes:
+        sharing_ratio: how much longer a stage's work takes while all others compute as well, as the
+            costs have it, than alone; above 1 where stages share cores or memory.
+
+    Raises:
+        ValueError: the ratio is below 1.
+    """
+
+    sharing_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.sharing_ratio < 1.0:
+            raise ValueError(f"sharing_ratio: expected at least 1, got {self.sharing_ratio}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pipelineserve_simulator.hardware.noise import ProfileNoise
 from pipelineserve_simulator.kernel.chance import Chance
 from pipelineserve_simulator.measures.runs import RunOutcome
 from pipelineserve_simulator.pipeline.executor import run_pipeline
-from pipelineserve_simulator.pipeline.options import ControlTurns, PipelineOptions
+from pipelineserve_simulator.pipeline.options import ControlTurns, FreeRunning, PipelineOptions
 from pipelineserve_simulator.replay.contents import RecordedTokens
 from pipelineserve_simulator.replay.recorded import (
     Adopted,
@@ -100,7 +100,7 @@ def simulate_again(rerun: Rerun) -> RunOutcome:
         requests_of(run),
         scheduler,
         ProfileCosts(profile, layout),
-        PipelineOptions(noise=noise, control=control),
+        PipelineOptions(timing=FreeRunning(profile.sharing_ratio), noise=noise, control=control),
     )
 
 

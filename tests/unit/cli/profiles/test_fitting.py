@@ -97,6 +97,10 @@ def test_links_and_the_servers_work_come_from_their_lines() -> None:
     assert fitted.host_s(8) + fitted.return_s() == pytest.approx(GAP_S + 8 * REQUEST_GAP_S)
 
 
+def test_stages_that_share_are_slower_together() -> None:
+    assert fit_profile(measured()).sharing_ratio == pytest.approx(1.5)
+
+
 def test_the_pool_is_the_engines() -> None:
     assert kv_tokens(fit_profile(measured()), LAYOUT) == pytest.approx(KV_TOKENS, abs=1)
 
