@@ -1,4 +1,4 @@
-"""`pserve profile` on real stages: a file that the twin loads, or nothing when it is interrupted."""
+"""`pserve profile` on real stages: a file that the twin loads, or none when it is interrupted."""
 
 import signal
 import subprocess

@@ -53,16 +53,17 @@ class GapTimer:
             prompt = (_FIRST_TOKEN_ID + index % 200,) * _PROMPT_TOKENS
             core.submit(GenerationRequest(f"{index}", prompt, num_steps + 2), time.monotonic())
         last_end_s: float | None = None
-        num_back = 0
         while scheduler.has_work:
             core.fill_slots(time.monotonic())
+            # Not while prompts are in the way, nor when some have ended before the others.
+            is_full = scheduler.view(0, 0.0).num_decoding == num_requests
             for report in self._group.receive(_WAIT_S):
-                is_first = isinstance(report, StepReport) and report.stage_index == 0
-                # The first gap is behind the prompts.
-                if is_first and last_end_s is not None and num_back > 1:
-                    gaps_s = self._timings.gaps_s.setdefault(num_requests, [])
-                    gaps_s.append(report.start_s - last_end_s)
-                if isinstance(report, StepReport) and report.token_ids is not None:
-                    last_end_s = report.end_s
-                    num_back += 1
+                if isinstance(report, StepReport):
+                    if report.stage_index == 0 and last_end_s is not None and is_full:
+                        self._note(num_requests, report.start_s - last_end_s)
+                    if report.token_ids is not None:
+                        last_end_s = report.end_s
                 core.absorb(report, time.monotonic())
+
+    def _note(self, num_requests: int, gap_s: float) -> None:
+        self._timings.gaps_s.setdefault(num_requests, []).append(gap_s)
