@@ -178,16 +178,14 @@ class _Fit:
     def _gap_line(self) -> tuple[float, float]:
         """From the last stage's end to the first one's start: fixed, and per request."""
         points = [(float(num), median(gaps_s)) for num, gaps_s in self._timings.gaps_s.items()]
-        fixed_s, request_s = _line(points)
-        return max(0.0, fixed_s), max(0.0, request_s)
+        return _rising_line(points)
 
     def _hop_line(self) -> tuple[float, float]:
         """From stage to stage: fixed, and per token; nothing with one stage."""
         points = [(float(num), median(hops_s)) for num, hops_s in self._timings.hops_s.items()]
         if not points:
             return 0.0, 0.0
-        fixed_s, token_s = _line(points)
-        return max(0.0, fixed_s), max(0.0, token_s)
+        return _rising_line(points)
 
     def _usable_bytes(self) -> int:
         """So that the pool is as large as the engine's, by the rule of `hardware.layouts`."""
@@ -262,3 +260,13 @@ def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
     return mean_y - slope * mean_x, slope
+
+
+def _rising_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The same where neither can be below 0: the other one is then fitted alone."""
+    fixed, slope = _line(points)
+    if slope < 0.0:
+        return fmean(y for _, y in points), 0.0
+    if fixed < 0.0:
+        return 0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points)
+    return fixed, slope

@@ -97,6 +97,20 @@ def test_links_and_the_servers_work_come_from_their_lines() -> None:
     assert fitted.host_s(8) + fitted.return_s() == pytest.approx(GAP_S + 8 * REQUEST_GAP_S)
 
 
+@pytest.mark.parametrize(
+    ("gaps_s", "fixed_s", "request_s"),
+    [({1: 1.0, 2: 3.0}, 0.0, 1.4), ({1: 3.0, 2: 1.0}, 2.0, 0.0)],
+)
+def test_what_would_be_below_0_is_0_and_the_other_one_is_fitted_alone(
+    gaps_s: dict[int, float], fixed_s: float, request_s: float
+) -> None:
+    what = measured()
+    what.timings.hops_s = {}
+    what.timings.gaps_s = {num: [gap_s] for num, gap_s in gaps_s.items()}
+    host = fit_profile(what).host
+    assert (host.step_s, host.request_s) == pytest.approx((fixed_s, request_s))
+
+
 def test_stages_that_share_are_slower_together() -> None:
     assert fit_profile(measured()).sharing_ratio == pytest.approx(1.5)
 
