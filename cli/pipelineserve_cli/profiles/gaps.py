@@ -21,7 +21,7 @@ from pipelineserve_engine.telemetry import Telemetry
 
 _PROMPT_TOKENS = 4
 _WAIT_S = 1.0
-_FIRST_TOKEN_ID = 20
+_TOKEN_ID = 11
 
 
 class GapTimer:
@@ -50,7 +50,8 @@ class GapTimer:
         core = EngineCore(scheduler, self._group, observer)
         for _ in range(num_requests):
             index = next(self._ids)
-            prompt = (_FIRST_TOKEN_ID + index % 200,) * _PROMPT_TOKENS
+            # Shorter than any block, so that none is found in the prefix cache.
+            prompt = (_TOKEN_ID,) * _PROMPT_TOKENS
             core.submit(GenerationRequest(f"{index}", prompt, num_steps + 2), time.monotonic())
         last_end_s: float | None = None
         while scheduler.has_work:
