@@ -50,3 +50,8 @@ class Telemetry:
                 self._histograms[name] = Histogram(
                     name, text, labels, registry=registry, buckets=metric.buckets
                 )
+
+
+def unread_telemetry() -> Telemetry:
+    """One that nobody reads, for an engine that is no server."""
+    return Telemetry(CollectorRegistry())

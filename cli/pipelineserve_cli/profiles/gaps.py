@@ -6,8 +6,6 @@ Imports the engine, so it is imported only when something is measured.
 import time
 from itertools import count
 
-from prometheus_client import CollectorRegistry
-
 from pipelineserve.policy.chunking import Static
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
@@ -17,7 +15,7 @@ from pipelineserve_engine.generation import GenerationRequest
 from pipelineserve_engine.observation import Observer
 from pipelineserve_engine.stage_group import StageGroup
 from pipelineserve_engine.stage_messages import StepReport
-from pipelineserve_engine.telemetry import Telemetry
+from pipelineserve_engine.telemetry import unread_telemetry
 
 _PROMPT_TOKENS = 4
 _WAIT_S = 1.0
@@ -46,7 +44,7 @@ class GapTimer:
     def time_gaps(self, num_requests: int, num_steps: int) -> None:
         """So many requests decode together, so often."""
         scheduler = Scheduler(self._sizes, Static(self._sizes.max_chunk_tokens))
-        observer = Observer(Telemetry(CollectorRegistry()), self._num_stages)
+        observer = Observer(unread_telemetry(), self._num_stages)
         core = EngineCore(scheduler, self._group, observer)
         for _ in range(num_requests):
             index = next(self._ids)

@@ -5,8 +5,7 @@ Imports the engine, so it is imported only when something is measured.
 
 from collections.abc import Iterator
 from itertools import count, pairwise
-
-import numpy as np
+from struct import pack
 
 from pipelineserve_cli.profiles.compositions import Composition, Extent, contexts_of
 from pipelineserve_cli.profiles.timings import Timings
@@ -104,7 +103,7 @@ class StageTimer:
         return PieceCommand(
             start=start,
             token_ids=(_TOKEN_ID,) * length,
-            block_ids=np.array(used, dtype="<i4").tobytes(),
+            block_ids=pack(f"<{len(used)}i", *used),
             samples=samples,
             sampling=None,
         )
