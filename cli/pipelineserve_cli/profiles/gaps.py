@@ -51,17 +51,19 @@ class GapTimer:
             # Shorter than any block, so that none is found in the prefix cache.
             prompt = (_TOKEN_ID,) * _PROMPT_TOKENS
             core.submit(GenerationRequest(f"{index}", prompt, num_steps + 2), time.monotonic())
-        last_end_s: float | None = None
+        ends_s: dict[int, float] = {}
         while scheduler.has_work:
             core.fill_slots(time.monotonic())
             # Not while prompts are in the way, nor when some have ended before the others.
             is_full = scheduler.view(0, 0.0).num_decoding == num_requests
             for report in self._group.receive(_WAIT_S):
                 if isinstance(report, StepReport):
-                    if report.stage_index == 0 and last_end_s is not None and is_full:
-                        self._note(num_requests, report.start_s - last_end_s)
+                    # By sequence: reports of different stages may come in any order.
+                    before_s = ends_s.get(report.sequence - 1)
+                    if report.stage_index == 0 and before_s is not None and is_full:
+                        self._note(num_requests, report.start_s - before_s)
                     if report.token_ids is not None:
-                        last_end_s = report.end_s
+                        ends_s[report.sequence] = report.end_s
                 core.absorb(report, time.monotonic())
 
     def _note(self, num_requests: int, gap_s: float) -> None:
