@@ -14,6 +14,7 @@ from functools import partial
 from pipelineserve.policy.control.turns import ControlMemory, remembered
 from pipelineserve.policy.scheduling import LeasedPolicy
 from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.telling.collecting import Batch
 from pipelineserve_simulator.control.controller_side import ControllerSide
@@ -59,9 +60,9 @@ class SimulatedController(Control):
         self._memory = ControlMemory()
         run.agenda(0.0, Rank.HEARING, self._begin_life)
 
-    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+    def on_accepted(self, request: NewRequest, now_s: float) -> None:
         """See `Control`."""
-        self._engine.accepted(request_id, num_prompt_tokens, now_s)
+        self._engine.accepted(request, now_s)
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:
         """See `Control`."""

@@ -8,6 +8,7 @@ from pipelineserve.policy.control.heard import Capability, EngineFacts
 from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.scheduler.leases import Adopted, LeaseKeeper
 from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.scheduler.telling.collecting import Batch, Collector
@@ -91,9 +92,9 @@ class EngineSide:
 
     # What happens around the scheduler
 
-    def accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+    def accepted(self, request: NewRequest, now_s: float) -> None:
         """See `Control.on_accepted`."""
-        self._live_requests.on_accepted(request_id, num_prompt_tokens, now_s)
+        self._live_requests.on_accepted(request, now_s)
 
     def rejected(self, num_prompt_tokens: int, now_s: float) -> None:
         """See `Control.on_rejected`."""

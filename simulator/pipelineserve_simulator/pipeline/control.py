@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve_simulator.pipeline.conveyor import Rank
 from pipelineserve_simulator.pipeline.faults import Fault
 from pipelineserve_simulator.pipeline.passage import Passage
@@ -42,7 +43,7 @@ class Control:
     def begin(self, run: ControlledRun) -> None:
         """The run begins at time 0."""
 
-    def on_accepted(self, request_id: str, num_prompt_tokens: int, now_s: float) -> None:
+    def on_accepted(self, request: NewRequest, now_s: float) -> None:
         """A request entered the waiting queue."""
 
     def on_rejected(self, num_prompt_tokens: int, now_s: float) -> None:

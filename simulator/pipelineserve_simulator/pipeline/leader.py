@@ -54,7 +54,7 @@ class Leader:
         if control is not None and is_rejected:
             control.on_rejected(request.prompt_tokens, now_s)
         elif control is not None:
-            control.on_accepted(new.request_id, request.prompt_tokens, now_s)
+            control.on_accepted(new, now_s)
 
     def compose(self, slot_index: int, now_ticks: int) -> Passage | None:
         """Compose a micro-batch for an empty slot, if there is anything to run."""
