@@ -129,6 +129,12 @@ class EngineLink:
         except grpc.aio.AioRpcError as error:
             self.is_superseded = error.code() is grpc.StatusCode.FAILED_PRECONDITION
             raise EngineUnavailableError(_described(error)) from error
+        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
+            # So it looks when the session's channel is closed under or just before the call.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise EngineUnavailableError("the session ended before the engine answered") from error
         return reply.first_micro_batch
 
     async def _watch_once(self) -> None:

@@ -1,6 +1,7 @@
 """The link to the engine: one session at a time, found again whatever happens to the engine."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import grpc
@@ -50,6 +51,57 @@ def test_says_why_there_is_no_session(tmp_path: Path) -> None:
 def test_without_a_session_nothing_can_be_applied(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailableError, match="no session"):
         asyncio.run(make_link(address_in(tmp_path)).apply(LEASED))
+
+
+class UnansweringScheduler(ScriptedScheduler):
+    """Answers no policy before it is told to."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.is_asked = threading.Event()
+        self.may_answer = threading.Event()
+
+    def Apply(  # noqa: N802 # the contract's name
+        self, request: pb.ApplyRequest, context: grpc.ServicerContext
+    ) -> pb.ApplyReply:
+        """Wait first."""
+        self.is_asked.set()
+        self.may_answer.wait(20.0)
+        return super().Apply(request, context)
+
+
+def test_a_session_that_ends_under_a_policy_is_an_engine_that_did_not_answer(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            await until(lambda: link.is_connected, "a session")
+            applying = asyncio.create_task(link.apply(LEASED))
+            await until(scheduler.is_asked.is_set, "the policy at the engine")
+            link.reopen()
+            with pytest.raises(EngineUnavailableError, match="ended before the engine answered"):
+                await applying
+
+    with UnansweringScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+        scheduler.may_answer.set()
+
+
+def test_applying_can_be_cancelled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        link = make_link(address_in(tmp_path))
+        async with running(link.run()):
+            await until(lambda: link.is_connected, "a session")
+            applying = asyncio.create_task(link.apply(LEASED))
+            await until(scheduler.is_asked.is_set, "the policy at the engine")
+            applying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await applying
+
+    with UnansweringScheduler(address_in(tmp_path)) as scheduler:
+        asyncio.run(scenario())
+        scheduler.may_answer.set()
 
 
 def test_policies_rise_in_sequence_within_a_session(tmp_path: Path) -> None:
