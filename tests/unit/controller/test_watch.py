@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -14,6 +16,7 @@ from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve_controller import watch
 from pipelineserve_controller.settings import SidecarSettings
+from pipelineserve_controller.watch import EngineLink
 from scripted_scheduler import ScriptedScheduler
 from sidecar_parts import link_of, make_link, running, until
 
@@ -70,15 +73,24 @@ class UnansweringScheduler(ScriptedScheduler):
         return super().Apply(request, context)
 
 
+@asynccontextmanager
+async def a_policy_under_way(
+    scheduler: UnansweringScheduler, address: str
+) -> AsyncIterator[tuple[EngineLink, asyncio.Task[int]]]:
+    """A link, and its policy that the engine has and does not answer."""
+    link = make_link(address)
+    async with running(link.run()):
+        await until(lambda: link.is_connected, "a session")
+        applying = asyncio.create_task(link.apply(LEASED))
+        await until(scheduler.is_asked.is_set, "the policy at the engine")
+        yield link, applying
+
+
 def test_a_session_that_ends_under_a_policy_is_an_engine_that_did_not_answer(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
-        link = make_link(address_in(tmp_path))
-        async with running(link.run()):
-            await until(lambda: link.is_connected, "a session")
-            applying = asyncio.create_task(link.apply(LEASED))
-            await until(scheduler.is_asked.is_set, "the policy at the engine")
+        async with a_policy_under_way(scheduler, address_in(tmp_path)) as (link, applying):
             link.reopen()
             with pytest.raises(EngineUnavailableError, match="ended before the engine answered"):
                 await applying
@@ -90,11 +102,7 @@ def test_a_session_that_ends_under_a_policy_is_an_engine_that_did_not_answer(
 
 def test_applying_can_be_cancelled(tmp_path: Path) -> None:
     async def scenario() -> None:
-        link = make_link(address_in(tmp_path))
-        async with running(link.run()):
-            await until(lambda: link.is_connected, "a session")
-            applying = asyncio.create_task(link.apply(LEASED))
-            await until(scheduler.is_asked.is_set, "the policy at the engine")
+        async with a_policy_under_way(scheduler, address_in(tmp_path)) as (_, applying):
             applying.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await applying
