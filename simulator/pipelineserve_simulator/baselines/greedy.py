@@ -9,7 +9,7 @@ from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.greedy import Greedy, LatencyView
 from pipelineserve.policy.ordering import QueueOrder
 from pipelineserve.policy.views import LoadView
-from pipelineserve.scheduler.messages import Emission, MicroBatch, StepResult
+from pipelineserve.scheduler.messages import Emission, StepResult
 from pipelineserve.scheduler.requests import Request
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
@@ -74,12 +74,12 @@ class GreedyScheduler(Scheduler):
             tpot for r in self._live.values() if (tpot := _tpot_so_far(r, now_s)) is not None
         ]
         waits_s = [now_s - r.arrival_s for r in self._live.values() if r.first_token_s is None]
-        in_flight = [micro_batch for micro_batch, _ in self._in_flight.values()]
+        in_flight = [micro_batch.num_decodes for micro_batch, _ in self._in_flight.values()]
         return LatencyView(
             ttft_s=_percentile(ttft_s for _, ttft_s in self._ttfts_s),
             tpot_s=_percentile((*(tpot_s for _, tpot_s in self._tpots_s), *running)),
             oldest_wait_s=max(waits_s, default=0.0),
-            most_decodes=max((view.assigned.num, *map(_num_decodes, in_flight))),
+            most_decodes=max((view.assigned.num, *in_flight)),
             kv_free_ratio=view.kv_free_ratio,
             max_chunk_tokens=view.max_chunk_tokens,
         )
@@ -90,10 +90,6 @@ def _tpot_so_far(request: Request, now_s: float) -> float | None:
     if request.first_token_s is None or request.num_output_tokens < 2:
         return None
     return (now_s - request.first_token_s) / request.num_output_tokens
-
-
-def _num_decodes(micro_batch: MicroBatch) -> int:
-    return sum(piece.is_decode for piece in micro_batch.pieces)
 
 
 def _percentile(samples_s: Iterable[float]) -> float | None:
