@@ -18,7 +18,7 @@ from pipelineserve.policy.step_time import (
     StepTimeModel,
 )
 
-_SIZE = 4
+_SIZE = 5
 # Far beyond any machine; keeps every product below within what a float holds.
 _MOST_FEATURE = 1e18
 # The table was measured on this machine: it is not off by more than this, and never free.
@@ -85,7 +85,7 @@ DEFAULT_FIT = FitSettings()
 def start_fit(model: StepTimeModel, settings: FitSettings = DEFAULT_FIT) -> FitState:
     """Start from a model that was measured or kept from before."""
     covariance = diagonal(_SIZE, settings.most_covariance)
-    scales = (model.table.times_s[0], 1.0, 1.0, 1.0)
+    scales = (model.table.times_s[0], *(1.0 for _ in range(_SIZE - 1)))
     return FitState(model=model, scales=scales, covariance=covariance)
 
 
@@ -102,6 +102,7 @@ def update(state: FitState, sample: StepSample, settings: FitSettings = DEFAULT_
         sample.features.decode_context_tokens,
         sample.features.squared_prefill_tokens,
         sample.features.past_prefill_product,
+        sample.features.num_decodes,
     )
     return _learn(_rescaled(state, values, settings), values, sample.step_time_s, settings)
 
@@ -115,6 +116,7 @@ def _is_possible(sample: StepSample) -> bool:
         and 0 <= features.decode_context_tokens <= _MOST_FEATURE
         and 0 <= features.squared_prefill_tokens <= _MOST_FEATURE
         and 0 <= features.past_prefill_product <= _MOST_FEATURE
+        and 0 <= features.num_decodes <= _MOST_FEATURE
     )
 
 
@@ -132,7 +134,7 @@ def _learn(
         coefficient * scale + gain * error_s
         for coefficient, gain, scale in zip(old, gains, state.scales, strict=True)
     ]
-    least = [_LEAST_TABLE_RATIO * state.scales[0], 0.0, 0.0, 0.0]
+    least = [_LEAST_TABLE_RATIO * state.scales[0], *(0.0 for _ in state.scales[1:])]
     fitted = [
         coefficient / scale
         for coefficient, scale in zip(_bounded(free, least, covariance), state.scales, strict=True)
@@ -154,8 +156,8 @@ def _bounded(free: Sequence[float], least: Sequence[float], covariance: Matrix) 
     """
     values = list(free)
     remaining = [list(row) for row in covariance]
-    for _ in range(_SIZE):
-        index = min(range(_SIZE), key=lambda i: values[i] - least[i])
+    for _ in values:
+        index = min(range(len(values)), key=lambda i: values[i] - least[i])
         shift, variance = least[index] - values[index], remaining[index][index]
         if shift <= 0.0:
             break
@@ -230,4 +232,5 @@ def _coefficients(model: StepTimeModel) -> tuple[float, ...]:
         fitted.decode_context_s,
         fitted.squared_prefill_s,
         fitted.past_prefill_s,
+        fitted.decode_s,
     )

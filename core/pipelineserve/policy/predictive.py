@@ -13,7 +13,7 @@ from math import inf
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.reasons import Reason
-from pipelineserve.policy.step_time import StepTimeModel, attention_of
+from pipelineserve.policy.step_time import StepTimeModel, attention_of, decodes_s
 from pipelineserve.policy.views import LoadView
 
 _PROMISED_RATIO = 0.95
@@ -101,12 +101,12 @@ class Predictive:
         what comes out, to cover that.
         """
         fitted, decodes = self.model.coefficients, view.assigned
-        context_s = fitted.decode_context_s * decodes.context_tokens
+        beyond_table_s = decodes_s(decodes, fitted)
         factor = self.model.feedback_ratio * (1.0 + self.num_spreads * self.model.spread_ratio)
         limit_s = self.step_limit_s(view.num_slots)
         best = 0.0
         for size, table_s in zip(self.candidates, self._times_s, strict=True):
-            time_s = factor * (fitted.table_ratio * table_s + context_s)
+            time_s = factor * (fitted.table_ratio * table_s + beyond_table_s)
             if best > 0.0 and time_s > limit_s:
                 break
             best = max(best, (size - decodes.num) / (time_s + self.step_overhead_s))

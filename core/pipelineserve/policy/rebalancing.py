@@ -132,7 +132,7 @@ class Rebalance:
 
     def _step_s(self, decodes: int, context_tokens: float) -> float:
         """Seconds of a step with so many decodes of that mean context."""
-        return self.model.predict_s(decodes, decode_features(decodes * context_tokens))
+        return self.model.predict_s(decodes, decode_features(decodes, decodes * context_tokens))
 
 
 def _mean_context(view: HoldView) -> float:

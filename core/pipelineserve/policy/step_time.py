@@ -1,12 +1,15 @@
 """How long one micro-batch takes on the slowest stage: a table over tokens plus attention.
 
-    T = κ · (f · table(tokens) + β_dec · Σ L_dec + β_sq · Σ L_pre² + β_past · Σ L_past · L_pre)
+    T = κ · (f · table(tokens) + β_dec · Σ L_dec + β_sq · Σ L_pre² + β_past · Σ L_past · L_pre
+             + β_num · decodes)
 
-after FastPP's latency predictor (OSDI 2026, section 4.2), with two changes. Its table has one entry
+after FastPP's latency predictor (OSDI 2026, section 4.2), with three changes. Its table has one entry
 per candidate chunk; here it is interpolated between points where time was measured, since the
 stairs of a GPU's kernels do not lie at multiples of 128 everywhere. Its constant term is the factor
 f here, since a table that is wrong is so in proportion: another clock rate, a busy neighbour.
-κ is the feedback of measured ÷ predicted.
+κ is the feedback of measured ÷ predicted. And a decode takes more than a token of a prompt: it has
+a row in the head, a sample, an attention of its own. Without β_num that time is put down to the
+contexts, which are in proportion to decodes at first, and contexts grow.
 """
 
 from bisect import bisect_left
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 
-from pipelineserve.policy.views import LoadView, PromptLoad
+from pipelineserve.policy.views import DecodeLoad, LoadView, PromptLoad
 
 # A tenth of a microsecond: no step is faster, and less would leave the range of a fit's numbers.
 LEAST_STEP_S = 1e-7
@@ -29,11 +32,13 @@ class StepFeatures:
         decode_context_tokens: Σ L_dec, contexts of its decodes.
         squared_prefill_tokens: Σ L_pre², lengths of its prefill pieces.
         past_prefill_product: Σ L_past · L_pre, with the tokens before each piece.
+        num_decodes: how many decodes there are; the table counts them as tokens already.
     """
 
     decode_context_tokens: float = 0.0
     squared_prefill_tokens: float = 0.0
     past_prefill_product: float = 0.0
+    num_decodes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +102,17 @@ class StepCoefficients:
     decode_context_s: float = 0.0
     squared_prefill_s: float = 0.0
     past_prefill_s: float = 0.0
+    decode_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not (isfinite(self.table_ratio) and self.table_ratio > 0):
             raise ValueError(f"table_ratio: expected above 0, got {self.table_ratio}")
-        for value in (self.decode_context_s, self.squared_prefill_s, self.past_prefill_s):
+        for value in (
+            self.decode_context_s,
+            self.squared_prefill_s,
+            self.past_prefill_s,
+            self.decode_s,
+        ):
             if not isfinite(value) or value < 0:
                 raise ValueError(f"step-time coefficients: expected at least 0 each, got {self}")
 
@@ -111,6 +122,7 @@ class StepCoefficients:
             self.decode_context_s * features.decode_context_tokens
             + self.squared_prefill_s * features.squared_prefill_tokens
             + self.past_prefill_s * features.past_prefill_product
+            + self.decode_s * features.num_decodes
         )
 
 
@@ -149,13 +161,13 @@ class StepTimeModel:
         return self.feedback_ratio * self.raw_s(num_tokens, features)
 
 
-def decode_features(context_tokens: float) -> StepFeatures:
-    """Features of a micro-batch of decodes alone."""
-    return StepFeatures(decode_context_tokens=context_tokens)
+def decode_features(num_decodes: float, context_tokens: float) -> StepFeatures:
+    """Features of a micro-batch of decodes alone, with the sum of their contexts."""
+    return StepFeatures(decode_context_tokens=context_tokens, num_decodes=num_decodes)
 
 
 def attention_of(view: LoadView, coefficients: StepCoefficients) -> Callable[[int], float]:
-    """Seconds of attention in the micro-batch being composed, as a function of the prefill tokens.
+    """Seconds beyond the table in the micro-batch being composed, as a function of prefill tokens.
 
     The function takes 0 to `view.prefill_tokens` tokens; it is asked for dozens of chunk sizes per
     micro-batch, so everything that does not depend on them is computed first.
@@ -166,7 +178,7 @@ def attention_of(view: LoadView, coefficients: StepCoefficients) -> Callable[[in
     started_tokens = view.started.tokens
     started_length, started_past_s = _per_token(view.started, coefficients)
     waiting_length, waiting_past_s = _per_token(view.waiting, coefficients)
-    decode_s = coefficients.decode_context_s * view.assigned.context_tokens
+    decode_s = decodes_s(view.assigned, coefficients)
     squared_s = coefficients.squared_prefill_s
     started_squares = started_tokens * min(started_tokens, started_length)
     all_started_past_s = started_tokens * started_past_s
@@ -180,6 +192,12 @@ def attention_of(view: LoadView, coefficients: StepCoefficients) -> Callable[[in
         return decode_s + squared_s * squares + waiting_past_s * from_waiting + all_started_past_s
 
     return seconds
+
+
+def decodes_s(decodes: DecodeLoad, coefficients: StepCoefficients) -> float:
+    """Seconds beyond the table that these decodes take."""
+    contexts_s = coefficients.decode_context_s * decodes.context_tokens
+    return contexts_s + coefficients.decode_s * decodes.num
 
 
 def _per_token(prompts: PromptLoad, coefficients: StepCoefficients) -> tuple[float, float]:

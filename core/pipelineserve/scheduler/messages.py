@@ -96,7 +96,7 @@ class MicroBatch:
             else:
                 squares += length * length
                 products += piece.start * length
-        return StepFeatures(contexts, squares, products)
+        return StepFeatures(contexts, squares, products, self.num_decodes)
 
     @property
     def sampling_pieces(self) -> tuple[Piece, ...]:

@@ -107,6 +107,7 @@ def _step(message: pb.StepRecord) -> StepSeen | None:
         decode_context_tokens=message.decode_context_tokens,
         squared_prefill_tokens=message.squared_prefill_tokens,
         past_prefill_product=message.past_prefill_product,
+        num_decodes=message.num_decodes,
     )
     numbers = (
         message.span_s,

@@ -35,6 +35,7 @@ _MODEL_BOUNDS = {
     "decode_context_s": (0.0, 1.0),
     "squared_prefill_s": (0.0, 1.0),
     "past_prefill_s": (0.0, 1.0),
+    "decode_s": (0.0, 1.0),
     "feedback_ratio": (1e-3, 1e3),
     "spread_ratio": (0.0, 10.0),
 }
@@ -180,6 +181,7 @@ class _Reader:
                 message.decode_context_s,
                 message.squared_prefill_s,
                 message.past_prefill_s,
+                message.decode_s,
             ),
         )
         if coefficients is None:
@@ -295,6 +297,7 @@ def _encode_model(model: StepTimeModel) -> pb.StepTimeModel:
         decode_context_s=model.coefficients.decode_context_s,
         squared_prefill_s=model.coefficients.squared_prefill_s,
         past_prefill_s=model.coefficients.past_prefill_s,
+        decode_s=model.coefficients.decode_s,
         feedback_ratio=model.feedback_ratio,
         spread_ratio=model.spread_ratio,
     )

@@ -35,6 +35,7 @@ def measured_model(
             decode_context_s=num_layers * costs.context_layer_s,
             squared_prefill_s=0.5 * attention_s,
             past_prefill_s=attention_s,
+            decode_s=num_layers * profile.attention.piece_s,
         ),
     )
 

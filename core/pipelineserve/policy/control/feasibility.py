@@ -169,6 +169,7 @@ def _step(pipeline: Pipeline, load: Load, chunk_tokens: int) -> tuple[float, flo
             decode_context_tokens=decodes * load.decode_context_tokens,
             squared_prefill_tokens=prefill * piece,
             past_prefill_product=prefill * (length - piece) / 2.0,
+            num_decodes=decodes,
         )
         step_s = pipeline.model.predict_s(chunk_tokens, features)
         decodes = min(float(chunk_tokens), load.decode_tokens_per_s * step_s)

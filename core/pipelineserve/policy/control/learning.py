@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean, median, median_high
+from typing import TypeAlias
 
 from pipelineserve.policy.boundaries import TimedStep, find_boundaries, table_of
 from pipelineserve.policy.control.heard import StepSeen
@@ -212,40 +213,55 @@ def _timed(samples: Sequence[StepSample], coefficients: StepCoefficients) -> Tim
 def _attention_costs(sizes: Sequence[Sequence[StepSample]]) -> StepCoefficients:
     """Seconds per unit of each feature, from differences within each range of token counts.
 
-    Non-negative least squares by coordinate descent; the token count itself takes part, so that
-    its differences within a range are not put down to attention.
+    Non-negative least squares by coordinate descent, in proportion to the range's usual time, since
+    noise is; the token count itself takes part, so that its differences within a range are not put
+    down to attention. For each feature there is one imaginary step more, with the feature at its
+    largest and no time for it: what a few noisy steps say alone is not believed.
     """
-    rows = [row for samples in sizes if len(samples) >= 2 for row in _centred(samples)]
-    columns = list(zip(*rows, strict=True))
-    if not columns:
+    ranges = [_relative(samples) for samples in sizes if len(samples) >= 2]
+    if not ranges:
         return StepCoefficients()
-    times_s, features = columns[0], columns[1:]
-    scales = [sqrt(sum(value * value for value in column)) for column in features]
+    times, *features = zip(*(row for rows in ranges for row in _centred(rows)), strict=True)
+    _, *values = zip(*(row for rows in ranges for row in rows), strict=True)
+    imaginary = [max(column) ** 2 for column in values]
+    weights = [
+        sum(value * value for value in column) + more
+        for column, more in zip(features, imaginary, strict=True)
+    ]
     costs = [0.0] * len(features)
-    left_s = list(times_s)
+    left = list(times)
     for _ in range(_DESCENTS):
         for index, column in enumerate(features):
-            if scales[index] == 0.0:
+            if weights[index] == 0.0:
                 continue
-            along = sum(a * b for a, b in zip(column, left_s, strict=True)) / scales[index] ** 2
-            cost = max(0.0, costs[index] + along)
+            along = sum(a * b for a, b in zip(column, left, strict=True))
+            along -= imaginary[index] * costs[index]
+            cost = max(0.0, costs[index] + along / weights[index])
             change, costs[index] = cost - costs[index], cost
-            left_s = [rest - change * value for rest, value in zip(left_s, column, strict=True)]
-    _, decode_s, squared_s, past_s = costs
-    return StepCoefficients(1.0, decode_s, squared_s, past_s)
+            left = [rest - change * value for rest, value in zip(left, column, strict=True)]
+    return StepCoefficients(1.0, *costs[1:])
 
 
-def _centred(samples: Sequence[StepSample]) -> list[tuple[float, ...]]:
-    """Time, tokens and features of each sample, less their means over these samples."""
-    rows = [
+_Row: TypeAlias = tuple[float, ...]
+
+
+def _relative(samples: Sequence[StepSample]) -> list[_Row]:
+    """Time, tokens and features of each sample, all by the median time of these samples."""
+    usual_s = median(sample.step_time_s for sample in samples)
+    return [
         (
-            sample.step_time_s,
-            float(sample.num_tokens),
-            sample.features.decode_context_tokens,
-            sample.features.squared_prefill_tokens,
-            sample.features.past_prefill_product,
+            sample.step_time_s / usual_s,
+            sample.num_tokens / usual_s,
+            sample.features.decode_context_tokens / usual_s,
+            sample.features.squared_prefill_tokens / usual_s,
+            sample.features.past_prefill_product / usual_s,
+            sample.features.num_decodes / usual_s,
         )
         for sample in samples
     ]
+
+
+def _centred(rows: Sequence[_Row]) -> list[_Row]:
+    """Each column less its mean."""
     means = [fmean(column) for column in zip(*rows, strict=True)]
     return [tuple(value - mean for value, mean in zip(row, means, strict=True)) for row in rows]

@@ -610,12 +610,14 @@ class StepTimeModel(_message.Message):
     PAST_PREFILL_S_FIELD_NUMBER: _builtins.int
     FEEDBACK_RATIO_FIELD_NUMBER: _builtins.int
     SPREAD_RATIO_FIELD_NUMBER: _builtins.int
+    DECODE_S_FIELD_NUMBER: _builtins.int
     table_ratio: _builtins.float
     decode_context_s: _builtins.float
     squared_prefill_s: _builtins.float
     past_prefill_s: _builtins.float
     feedback_ratio: _builtins.float
     spread_ratio: _builtins.float
+    decode_s: _builtins.float
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -631,10 +633,11 @@ class StepTimeModel(_message.Message):
         past_prefill_s: _builtins.float = ...,
         feedback_ratio: _builtins.float = ...,
         spread_ratio: _builtins.float = ...,
+        decode_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decode_context_s", b"decode_context_s", "feedback_ratio", b"feedback_ratio", "past_prefill_s", b"past_prefill_s", "spread_ratio", b"spread_ratio", "squared_prefill_s", b"squared_prefill_s", "table_ratio", b"table_ratio", "times_s", b"times_s", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decode_context_s", b"decode_context_s", "decode_s", b"decode_s", "feedback_ratio", b"feedback_ratio", "past_prefill_s", b"past_prefill_s", "spread_ratio", b"spread_ratio", "squared_prefill_s", b"squared_prefill_s", "table_ratio", b"table_ratio", "times_s", b"times_s", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

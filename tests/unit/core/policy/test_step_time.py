@@ -80,7 +80,7 @@ def test_an_impossible_factor_of_the_table_is_refused(value: float) -> None:
 
 def test_the_factor_of_the_table_leaves_attention_alone() -> None:
     model = make_model(coefficients=StepCoefficients(table_ratio=2.0, decode_context_s=1e-6))
-    assert model.predict_s(256, decode_features(1000)) == pytest.approx(2 * 0.0255 + 1e-3)
+    assert model.predict_s(256, decode_features(1, 1000)) == pytest.approx(2 * 0.0255 + 1e-3)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
@@ -96,12 +96,13 @@ def test_an_impossible_spread_is_refused(value: float) -> None:
 
 
 def test_each_feature_costs_its_own_coefficient() -> None:
-    coefficients = StepCoefficients(1.0, 2.0, 3.0, 5.0)
-    assert coefficients.seconds(StepFeatures(1.0, 10.0, 100.0)) == 2.0 + 30.0 + 500.0
+    coefficients = StepCoefficients(1.0, 2.0, 3.0, 5.0, 7.0)
+    features = StepFeatures(1.0, 10.0, 100.0, 1000.0)
+    assert coefficients.seconds(features) == 2.0 + 30.0 + 500.0 + 7000.0
 
 
 def test_feedback_scales_the_whole_prediction() -> None:
-    features = decode_features(100_000)
+    features = decode_features(8, 100_000)
     plain, slow = make_model(), make_model(feedback_ratio=1.1)
     assert slow.predict_s(128, features) == pytest.approx(1.1 * plain.predict_s(128, features))
 
@@ -109,13 +110,14 @@ def test_feedback_scales_the_whole_prediction() -> None:
 @given(
     counts=st.tuples(st.integers(1, 5000), st.integers(1, 5000)),
     contexts=st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
+    nums=st.tuples(st.integers(0, 500), st.integers(0, 500)),
 )
-def test_more_tokens_or_more_context_never_take_less_time(
-    counts: tuple[int, int], contexts: tuple[float, float]
+def test_more_tokens_decodes_or_contexts_never_take_less_time(
+    counts: tuple[int, int], contexts: tuple[float, float], nums: tuple[int, int]
 ) -> None:
     model = make_model()
-    less = model.predict_s(min(counts), decode_features(min(contexts)))
-    assert less <= model.predict_s(max(counts), decode_features(max(contexts)))
+    less = model.predict_s(min(counts), decode_features(min(nums), min(contexts)))
+    assert less <= model.predict_s(max(counts), decode_features(max(nums), max(contexts)))
 
 
 CONTEXT = StepCoefficients(decode_context_s=1.0)
@@ -159,7 +161,7 @@ def test_without_features_only_the_table_counts() -> None:
 
 def test_a_micro_batch_of_decodes_alone_prefills_nothing() -> None:
     view = make_load_view(decodes=2, context_tokens=70, waiting=prompts_of(10))
-    assert attention_of(view, StepCoefficients(1.0, 1.0, 1.0, 1.0))(0) == 70
+    assert attention_of(view, StepCoefficients(1.0, 1.0, 1.0, 1.0, 5.0))(0) == 70 + 5 * 2
 
 
 @given(

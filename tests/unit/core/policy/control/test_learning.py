@@ -84,17 +84,36 @@ def test_attention_and_tokens_are_told_apart(context_s: float, token_s: float) -
         make_step(
             k,
             num_tokens=size,
-            time_s=time_s(size, 1000.0 * (1 + k)),
-            features=StepFeatures(decode_context_tokens=1000.0 * (1 + k)),
+            time_s=time_s(size, 1000.0 * (1 + k % 6)),
+            features=StepFeatures(decode_context_tokens=1000.0 * (1 + k % 6)),
         )
-        for k in range(6)
+        for k in range(18)
         for size in VARIED_SIZES
     ]
-    model = learned(steps).model
+    model = learned(steps, learned(steps)).model
     assert model is not None
-    assert model.coefficients.decode_context_s == pytest.approx(context_s, rel=0.1)
+    assert model.coefficients.decode_context_s == pytest.approx(context_s, rel=0.2)
     predicted_s = model.predict_s(128, StepFeatures(decode_context_tokens=12_000.0))
     assert predicted_s == pytest.approx(time_s(128, 12_000.0), rel=0.1)
+
+
+def test_the_time_of_decodes_is_not_put_down_to_their_contexts() -> None:
+    decode_s = 0.002
+
+    def step(k: int, size: int) -> StepSeen:
+        decodes = k % 5
+        contexts = (40.0 + 10.0 * (k % 4)) * decodes
+        features = StepFeatures(decode_context_tokens=contexts, num_decodes=decodes)
+        time_s = step_time_s(size) + decode_s * decodes
+        return make_step(k, num_tokens=size, time_s=time_s, features=features)
+
+    steps = [step(k, size) for k in range(60) for size in VARIED_SIZES]
+    model = learned(steps, learned(steps)).model
+    assert model is not None
+    # The same decodes with contexts ten times as long, as after a burst of long prompts.
+    grown = StepFeatures(decode_context_tokens=4 * 600.0, num_decodes=4.0)
+    truth_s = step_time_s(128) + 4 * decode_s
+    assert model.predict_s(128, grown) == pytest.approx(truth_s, rel=0.1)
 
 
 def test_a_stall_of_the_machine_is_not_learned() -> None:

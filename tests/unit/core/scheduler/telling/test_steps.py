@@ -45,7 +45,7 @@ def test_holds_what_was_composed_and_what_became_of_it() -> None:
         chunk=ChunkDecision(64, Reason.DEMAND_MET),
         num_tokens=13,
         num_decodes=2,
-        features=StepFeatures(130, 8 * 8 + 3 * 3, 20 * 8),
+        features=StepFeatures(130, 8 * 8 + 3 * 3, 20 * 8, 2),
         policy=PolicyId(3, 5),
         span_s=2.5,
         step_time_s=(1.0, 0.25),
@@ -57,7 +57,7 @@ def test_holds_what_was_composed_and_what_became_of_it() -> None:
         chunk_reason="demand_met",
         num_tokens=13,
         num_decodes=2,
-        features=StepFeatures(130, 8 * 8 + 3 * 3, 20 * 8),
+        features=StepFeatures(130, 8 * 8 + 3 * 3, 20 * 8, 2),
         span_s=2.5,
         step_time_s=(1.0, 0.25),
         bubble_s=(0.0, 0.0),
@@ -89,6 +89,7 @@ def test_the_sums_are_those_over_its_pieces(pieces: list[Piece]) -> None:
         decode_context_tokens=sum(p.start + 1 for p in pieces if p.is_decode),
         squared_prefill_tokens=sum(length**2 for _, length in prompts),
         past_prefill_product=sum(past * length for past, length in prompts),
+        num_decodes=len(pieces) - len(prompts),
     )
 
 
