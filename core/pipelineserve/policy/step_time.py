@@ -7,9 +7,9 @@ after FastPP's latency predictor (OSDI 2026, section 4.2), with three changes. I
 entry per candidate chunk; here it is interpolated between points where time was measured, since the
 stairs of a GPU's kernels do not lie at multiples of 128 everywhere. Its constant term is the factor
 f here, since a table that is wrong is so in proportion: another clock rate, a busy neighbour.
-And a decode takes more than a token of a prompt: it has a row in the head, a sample, an attention of
-its own. Without β_num that time is put down to the contexts, which are in proportion to decodes at
-first, and contexts grow. κ is the feedback of measured ÷ predicted.
+And a decode takes more than a token of a prompt: it has a row in the head, a sample, an attention
+of its own. Without β_num that time is put down to the contexts, which are in proportion to decodes
+at first, and contexts grow. κ is the feedback of measured ÷ predicted.
 """
 
 from bisect import bisect_left
