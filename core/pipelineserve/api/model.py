@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pipelineserve.api.model_uris import ModelUri, parse_model_uri
+from pipelineserve.api.model_uris import MODEL_URI_REGEX, ModelUri, parse_model_uri
 from pipelineserve.api.texts import REVISION, SERVED_NAME
 from pipelineserve.api.vocabulary import (
     ApiModel,
@@ -60,6 +60,7 @@ class ModelSpec(ApiModel):
                 "pvc://claim/path, file:///path or pypi://distribution/file.gguf."
             ),
             examples=["hf://Qwen/Qwen2.5-32B-Instruct"],
+            json_schema_extra={"pattern": MODEL_URI_REGEX},
         ),
         AfterValidator(_is_model_uri),
     ]

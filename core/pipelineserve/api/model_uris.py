@@ -10,9 +10,27 @@ from typing import TypeAlias
 
 from pipelineserve.errors import Fault, InvalidInputError
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,95}")
-_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_DISTRIBUTION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]{0,126}[A-Za-z0-9])?")
+# Neither control characters nor what would be invisible in a log or turn its direction. The pattern
+# is read by an API server too, whose dialect knows neither look-ahead nor \u.
+_CHARACTER = "[^/\\x00-\\x1f\\x7f-\\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]"
+_NO_DOT = _CHARACTER.replace("[^/", "[^/.")
+_SEGMENT = rf"({_NO_DOT}{_CHARACTER}*|\.{_NO_DOT}{_CHARACTER}*|\.\.{_CHARACTER}+)"
+_PATH = rf"{_SEGMENT}(/{_SEGMENT})*"
+_HUB_NAME = r"[A-Za-z0-9][-A-Za-z0-9._]{0,95}"
+_CLAIM = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_DISTRIBUTION = r"[A-Za-z0-9]([-A-Za-z0-9._]{0,126}[A-Za-z0-9])?"
+
+MODEL_URI_REGEX = "^({})$".format(
+    "|".join(
+        (
+            rf"hf://{_HUB_NAME}(/{_HUB_NAME})?",
+            rf"pvc://{_CLAIM}(/({_PATH}/?)?)?",
+            rf"file:///{_PATH}/?",
+            rf"pypi://{_DISTRIBUTION}/({_SEGMENT}/)*{_CHARACTER}*\.[gG][gG][uU][fF]",
+        )
+    )
+)
+"""What `parse_model_uri` takes, for the schema of the resource."""
 
 _HUB_SHAPE = "hf://organisation/model or hf://model"
 _CLAIM_SHAPE = "pvc://claim/path"
@@ -69,7 +87,7 @@ def parse_model_uri(text: str) -> ModelUri:
 
 def _hugging_face(text: str, rest: str) -> HuggingFaceUri:
     names = rest.split("/")
-    if len(names) > 2 or not all(_HUB_NAME.fullmatch(name) for name in names):
+    if len(names) > 2 or not all(re.fullmatch(_HUB_NAME, name) for name in names):
         raise _invalid(_HUB_SHAPE, text)
     return HuggingFaceUri(rest)
 
@@ -77,7 +95,7 @@ def _hugging_face(text: str, rest: str) -> HuggingFaceUri:
 def _claim(text: str, rest: str) -> ClaimUri:
     claim_name, _, path = rest.partition("/")
     path = path.removesuffix("/")
-    if not _CLAIM.fullmatch(claim_name) or (path and not _is_relative_path(path)):
+    if not re.fullmatch(_CLAIM, claim_name) or (path and not _is_relative_path(path)):
         raise _invalid(_CLAIM_SHAPE, text)
     return ClaimUri(claim_name, path)
 
@@ -92,7 +110,7 @@ def _file(text: str, rest: str) -> FileUri:
 def _pypi(text: str, rest: str) -> PypiUri:
     distribution, _, file = rest.partition("/")
     is_file = _is_relative_path(file) and file.lower().endswith(".gguf")
-    if not _DISTRIBUTION.fullmatch(distribution) or not is_file:
+    if not re.fullmatch(_DISTRIBUTION, distribution) or not is_file:
         raise _invalid(_PYPI_SHAPE, text)
     return PypiUri(distribution, file)
 
@@ -107,7 +125,7 @@ _PARSERS: dict[str, Callable[[str, str], ModelUri]] = {
 
 def _is_relative_path(path: str) -> bool:
     """Whether every segment names something below its folder, and can be printed."""
-    return path.isprintable() and all(part not in {"", ".", ".."} for part in path.split("/"))
+    return re.fullmatch(_PATH, path) is not None
 
 
 def _invalid(expected: str, text: str) -> InvalidInputError:

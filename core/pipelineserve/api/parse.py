@@ -94,19 +94,45 @@ def _checked(
     except (TypeError, ValueError, RecursionError) as error:
         message = f"expected a JSON document ({error}); write plain values"
         return None, (*earlier, Fault("", message))
-    resource, faults = _validated(own, text, earlier)
+    resource, faults = _validated(text, earlier)
     return resource, (*earlier, *faults)
 
 
 def _validated(
-    document: Mapping[str, Any], text: bytes, earlier: tuple[Fault, ...]
+    text: bytes, earlier: tuple[Fault, ...]
 ) -> tuple[PipelineServe | None, tuple[Fault, ...]]:
     try:
-        return PipelineServe.model_validate_json(text, by_alias=True, by_name=False), ()
+        return _read(text), ()
     except ValidationError as error:
-        explanation = explain(error, PipelineServe, ignored=CONTRADICTION)
+        document, failure = _without_nulls(json.loads(text), error), error
+    try:
+        return _read(json.dumps(document, ensure_ascii=False).encode()), ()
+    except ValidationError as error:
+        failure = error
+    explanation = explain(failure, PipelineServe, ignored=CONTRADICTION)
     malformed = explanation.malformed | {fault.field for fault in earlier}
     return None, (*explanation.faults, *broken_rules(document, malformed))
+
+
+def _read(text: bytes) -> PipelineServe:
+    return PipelineServe.model_validate_json(text, by_alias=True, by_name=False)
+
+
+def _without_nulls(document: dict[str, Any], error: ValidationError) -> dict[str, Any]:
+    """The document less the fields that are null and may not be.
+
+    An API server drops these before it puts in defaults, unless it knows no such field.
+    """
+    for details in error.errors(include_url=False):
+        *parents, name = details["loc"]
+        if details["input"] is not None or details["type"] == "extra_forbidden":
+            continue
+        place: Any = document
+        for parent in parents:
+            place = place[parent]
+        if isinstance(place, dict) and name in place:
+            del place[name]
+    return document
 
 
 def _header_faults(document: Mapping[str, Any]) -> tuple[Fault, ...]:

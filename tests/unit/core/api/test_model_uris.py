@@ -1,10 +1,13 @@
 """Addresses of models are parsed, or refused with the form that was expected."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelineserve.api import ClaimUri, FileUri, HuggingFaceUri, ModelUri, PypiUri, parse_model_uri
+from pipelineserve.api.model_uris import MODEL_URI_REGEX
 from pipelineserve.errors import InvalidInputError
 
 
@@ -70,3 +73,19 @@ def test_no_path_leaves_its_folder(scheme: str, rest: str) -> None:
         case FileUri(path=path):
             assert path.startswith("/")
     assert ".." not in path.split("/")
+
+
+PIECES = st.sampled_from(
+    ["hf", "pvc", "file", "pypi", "://", "/", "//", ".", "..", "a", "B9", "-", "_", "é", " ", "\n",
+     "\u202e", ".gguf", ".GGUF", "a.b", "0" * 100, "a..", "..a"]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=9).map("".join) | st.text(max_size=20).map("file:///{}".format))
+def test_the_schema_takes_what_is_parsed_and_nothing_else(text: str) -> None:
+    try:
+        parse_model_uri(text)
+        is_parsed = True
+    except InvalidInputError:
+        is_parsed = False
+    assert (re.fullmatch(MODEL_URI_REGEX, text) is not None) == is_parsed
