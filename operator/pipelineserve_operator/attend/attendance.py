@@ -1,0 +1,56 @@
+"""One open stream of a sidecar: what it is to be told next, or why it must end."""
+
+import asyncio
+
+from pipelineserve.wire.v1 import operator_pb2 as pb
+from pipelineserve_operator.attend.refusals import RefusedError
+from pipelineserve_operator.attend.tokens import PodIdentity
+from pipelineserve_operator.link import Offered
+
+
+class Attendance:
+    """Holds the newest offer only, so that a slow reader misses old ones and delays nobody."""
+
+    def __init__(self, identity: PodIdentity, offered: Offered) -> None:
+        self.identity = identity
+        self._offered = offered
+        self._told: tuple[int, str] | None = None
+        self._ending: RefusedError | None = None
+        self._has_news = asyncio.Event()
+        self._has_news.set()
+
+    @property
+    def uid(self) -> str:
+        """The resource that it speaks for."""
+        return self._offered.uid
+
+    def offer(self, offered: Offered) -> None:
+        """Tell this next, unless it says what was told already."""
+        self._offered = offered
+        self._has_news.set()
+
+    def end(self, refusal: RefusedError) -> None:
+        """Tell nothing more."""
+        self._ending = refusal
+        self._has_news.set()
+
+    async def next_objectives(self) -> pb.Objectives:
+        """What the sidecar has not been told yet, as soon as there is something.
+
+        Raises:
+            RefusedError: the stream must end.
+        """
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            if self._ending is not None:
+                self._has_news.set()
+                raise self._ending
+            offered = self._offered
+            if (offered.generation, offered.spec_json) != self._told:
+                self._told = (offered.generation, offered.spec_json)
+                return pb.Objectives(
+                    resource_uid=offered.uid,
+                    generation=offered.generation,
+                    spec_json=offered.spec_json,
+                )
