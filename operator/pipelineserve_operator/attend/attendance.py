@@ -17,7 +17,6 @@ class Attendance:
         self._told: tuple[int, str] | None = None
         self._ending: RefusedError | None = None
         self._has_news = asyncio.Event()
-        self._has_news.set()
 
     @property
     def uid(self) -> str:
@@ -34,23 +33,29 @@ class Attendance:
         self._ending = refusal
         self._has_news.set()
 
-    async def next_objectives(self) -> pb.Objectives:
-        """What the sidecar has not been told yet, as soon as there is something.
+    def news(self) -> pb.Objectives | None:
+        """What the sidecar has not been told yet, which from now on it has; None: nothing.
 
         Raises:
             RefusedError: the stream must end.
         """
-        while True:
-            await self._has_news.wait()
+        if self._ending is not None:
+            raise self._ending
+        offered = self._offered
+        if (offered.generation, offered.spec_json) == self._told:
+            return None
+        self._told = (offered.generation, offered.spec_json)
+        return pb.Objectives(
+            resource_uid=offered.uid, generation=offered.generation, spec_json=offered.spec_json
+        )
+
+    async def next_objectives(self) -> pb.Objectives:
+        """Wait for news.
+
+        Raises:
+            RefusedError: the stream must end.
+        """
+        while (objectives := self.news()) is None:
             self._has_news.clear()
-            if self._ending is not None:
-                self._has_news.set()
-                raise self._ending
-            offered = self._offered
-            if (offered.generation, offered.spec_json) != self._told:
-                self._told = (offered.generation, offered.spec_json)
-                return pb.Objectives(
-                    resource_uid=offered.uid,
-                    generation=offered.generation,
-                    spec_json=offered.spec_json,
-                )
+            await self._has_news.wait()
+        return objectives
