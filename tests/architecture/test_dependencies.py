@@ -23,7 +23,7 @@ EXTRA_OF_FOLDER = {
 # Public parts of a declared distribution that are distributions of their own.
 COMES_WITH = {"pydantic-core": "pydantic", "starlette": "fastapi"}
 # Extras of ours that another one includes.
-INCLUDES = {"engine": ("wire",), "controller": ("wire",)}
+INCLUDES = {"engine": ("wire",), "controller": ("wire",), "operator": ("wire",)}
 # Declared although no import names them, each with its user.
 USED_WITHOUT_IMPORT = {
     "grpcio-tools": "tools/stubs.py runs it as a module",

@@ -98,6 +98,10 @@ class KubeApi:
         )
         return _checked(reply)
 
+    def create(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Post a document; what the server made of it."""
+        return _checked(self._client.post(path, json=document))
+
     def try_apply(self, path: str, document: Mapping[str, Any]) -> str:
         """What the server has against applying this object, nothing being changed; or nothing."""
         reply = self._client.patch(
