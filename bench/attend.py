@@ -62,7 +62,9 @@ class OneKey:
             "iss": _ISSUER,
             "aud": [_AUDIENCE],
             "sub": "system:serviceaccount:bench:pods",
-            **{"iat": now_s, "nbf": now_s, "exp": now_s + 3600},
+            "iat": now_s,
+            "nbf": now_s,
+            "exp": now_s + 3600,
             "kubernetes.io": {
                 "namespace": "bench",
                 "pod": {"name": f"pod-{index}", "uid": f"pod-{index}"},
@@ -131,8 +133,8 @@ async def sidecars(company: Company, bench: Bench) -> AsyncIterator[None]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("expected both pipes that were asked for")
     process.stdin.write(json.dumps(asdict(company)).encode() + b"\n")
     reading = asyncio.create_task(_read(process.stdout, bench))
     try:
@@ -151,7 +153,7 @@ async def _read(stream: asyncio.StreamReader, bench: Bench) -> None:
 async def measure(num_sidecars: int, num_edits: int, num_rounds: int) -> dict[str, float]:
     """One row of the table."""
     keys, authority, chance = OneKey(), make_authority(time.time()), random.Random(0)
-    roster = Roster(lambda uid: None, time.monotonic)
+    roster = Roster(lambda _: None, time.monotonic)
     settings = AttendSettings("127.0.0.1:0", _AUDIENCE)
     server = AttendServer(settings, roster, keys, Given(issue_pair(authority, time.time())[0]))
     await server.start()

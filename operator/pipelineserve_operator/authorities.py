@@ -1,8 +1,8 @@
 """The operator's own CAs: which are kept, when another is made, which one signs. Pure.
 
-Sidecars trust the bundle that their ConfigMap holds, which reaches them minutes after it changed. So
-a CA is published a while before it signs, and the one before it stays until all that it signed has
-ended.
+Sidecars trust the bundle that their ConfigMap holds, which reaches them minutes after it changed.
+So a CA is published a while before it signs, and the one before it stays until all that it signed
+has ended.
 """
 
 from dataclasses import dataclass

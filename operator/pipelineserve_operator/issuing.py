@@ -1,4 +1,4 @@
-"""Makes CAs and certificates of the server: ECDSA on P-256, keys of the operating system's chance."""
+"""Makes CAs and certificates of the server: ECDSA on P-256, by the operating system's chance."""
 
 import re
 from datetime import UTC, datetime, timedelta

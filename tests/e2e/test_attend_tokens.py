@@ -39,7 +39,9 @@ class Cluster:
 
     def token(self, pod: str | None, account: str = ACCOUNT, audience: str = AUDIENCE) -> str:
         """As the kubelet asks for it when it projects one into a pod."""
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": self.uids[pod]} if pod else None
+        bound = (
+            {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": self.uids[pod]} if pod else None
+        )
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

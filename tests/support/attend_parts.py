@@ -1,4 +1,4 @@
-"""A cluster's tokens, an operator that sidecars attend to, and sidecars that say what a test wants."""
+"""A cluster's tokens, an operator to attend to, and sidecars that say what a test wants."""
 
 import asyncio
 import json
@@ -195,7 +195,10 @@ async def channel_to(
 ) -> AsyncIterator[grpc.aio.Channel]:
     """A connection that trusts the operator's CA, or the given ones."""
     bundle = operator.source.authority.certificate if trusted is None else trusted
-    options = [("grpc.ssl_target_name_override", server_name), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.ssl_target_name_override", server_name),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     credentials = grpc.ssl_channel_credentials(bundle.encode())
     async with grpc.aio.secure_channel(operator.address, credentials, options=options) as channel:
         yield channel

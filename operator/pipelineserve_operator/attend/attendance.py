@@ -16,6 +16,7 @@ class Attendance:
         self._offered = offered
         self._told: tuple[int, str] | None = None
         self._ending: RefusedError | None = None
+        self._is_closed = False
         self._has_news = asyncio.Event()
 
     @property
@@ -29,8 +30,13 @@ class Attendance:
         self._has_news.set()
 
     def end(self, refusal: RefusedError) -> None:
-        """Tell nothing more."""
+        """Have the stream end with this."""
         self._ending = refusal
+        self._has_news.set()
+
+    def close(self) -> None:
+        """Tell nothing more, since nobody listens."""
+        self._is_closed = True
         self._has_news.set()
 
     def news(self) -> pb.Objectives | None:
@@ -49,13 +55,15 @@ class Attendance:
             resource_uid=offered.uid, generation=offered.generation, spec_json=offered.spec_json
         )
 
-    async def next_objectives(self) -> pb.Objectives:
-        """Wait for news.
+    async def next_objectives(self) -> pb.Objectives | None:
+        """Wait for news; None once it is closed.
 
         Raises:
             RefusedError: the stream must end.
         """
-        while (objectives := self.news()) is None:
+        while not self._is_closed:
+            if (objectives := self.news()) is not None:
+                return objectives
             self._has_news.clear()
             await self._has_news.wait()
-        return objectives
+        return None

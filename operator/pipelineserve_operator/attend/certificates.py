@@ -1,4 +1,4 @@
-"""The certificate that sidecars see: asked for at each connection, so that a new one needs no restart."""
+"""The certificate that sidecars see, looked at for each connection: no change needs a restart."""
 
 import logging
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jwt import PyJWK, PyJWKError
+from jwt import PyJWK, PyJWTError
 
 from pipelineserve.errors import PipelineServeError
 
@@ -135,7 +135,7 @@ def _usable(issuer: str, entry: object) -> tuple[tuple[str, SigningKey], ...]:
         return ()
     try:
         key = PyJWK.from_dict(entry)
-    except (PyJWKError, ValueError):
+    except (PyJWTError, ValueError):
         return ()  # of a kind that is not known here; a token of it is refused by its key's id
     if key.algorithm_name not in ALGORITHMS:
         return ()

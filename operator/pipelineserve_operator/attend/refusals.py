@@ -1,4 +1,4 @@
-"""Why a sidecar is turned away, and what is kept of it: counts, and a bounded number of log lines."""
+"""Why a sidecar is turned away, and what is kept of it: counts, and few log lines."""
 
 import logging
 from collections import Counter
@@ -32,10 +32,15 @@ class Refusal(Enum):
     OTHER_NAMESPACE = "other_namespace"
     OTHER_ACCOUNT = "other_account"
     OTHER_RESOURCE = "other_resource"
+    TOKEN_ENDED = "token_ended"  # noqa: S105 # a cause's name
     WITHDRAWN = "withdrawn"
     REPLACED = "replaced"
     SILENT = "silent"
     MALFORMED_STATUS = "malformed_status"
+
+
+# They come with every hour and every deletion; counts tell of them, the log does not.
+_EXPECTED = frozenset({Refusal.TOKEN_ENDED, Refusal.WITHDRAWN})
 
 
 class RefusedError(PipelineServeError):
@@ -68,6 +73,8 @@ class RefusalLedger:
             error: what is wrong.
         """
         self.counts[error.refusal] += 1
+        if error.refusal in _EXPECTED:
+            return
         self._begin_window_if_due()
         host = peer.rpartition(":")[0]
         if host in self._hosts or len(self._hosts) >= _MAX_LINES:

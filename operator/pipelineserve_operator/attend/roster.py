@@ -60,7 +60,7 @@ class Roster:
         self._offers[offered.uid] = offered
         if old is not None:
             gone = old.pod_uids - offered.pod_uids
-            refusal = RefusedError(Refusal.UNKNOWN_POD, "this pod is no longer of its resource")
+            refusal = RefusedError(Refusal.WITHDRAWN, "this pod is no longer of its resource")
             self._dismiss(offered.uid, gone, refusal)
         for pod_uid in offered.pod_uids:
             self._uids.setdefault(pod_uid, offered.uid)

@@ -65,6 +65,7 @@ class AttendServer:
         roster: Roster,
         keys: Keys,
         source: PairSource,
+        *,
         unix_s: Callable[[], float] = time.time,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -16,6 +16,8 @@ from pipelineserve_operator.attend.roster import Roster
 from pipelineserve_operator.attend.statuses import check_status
 from pipelineserve_operator.attend.tokens import PodIdentity, TokenChecker
 
+# Whoever does not take a message for this long loses its connection to keepalive, not to us.
+_LAST_WRITE_S = 5.0
 _Context = grpc.aio.ServicerContext[pb.ControllerStatus, pb.Objectives]
 
 
@@ -72,27 +74,31 @@ class AttendService(OperatorLinkServicer):
 
     async def _attend(self, identity: PodIdentity, context: _Context) -> None:
         attendance = self._roster.join(identity)
-        tasks = (
-            asyncio.create_task(self._hear(attendance, context)),
-            asyncio.create_task(_tell(attendance, context)),
-        )
+        hearing = asyncio.create_task(self._hear(attendance, context))
+        telling = asyncio.create_task(_tell(attendance, context))
         try:
-            left_s = identity.ends_at_s - self._unix_s()
             done, _ = await asyncio.wait(
-                tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                (hearing, telling),
+                timeout=identity.ends_at_s - self._unix_s(),
+                return_when=asyncio.FIRST_COMPLETED,
             )
             for task in done:
                 task.result()
             if not done:
                 # Whoever still is that pod has a fresh one: the kubelet replaces it long before.
                 raise RefusedError(
-                    Refusal.EXPIRED, "token: ended while its stream was open; show the present one"
+                    Refusal.TOKEN_ENDED,
+                    "token: ended while its stream was open; show the present one",
                 )
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self._roster.leave(attendance)
+            attendance.close()
+            hearing.cancel()
+            # While a message is under way gRPC cannot send how the call ends, and a cancelled task
+            # does not stop the message: the call would never end.
+            await asyncio.wait((telling,), timeout=_LAST_WRITE_S)
+            telling.cancel()
+            await asyncio.gather(hearing, telling, return_exceptions=True)
 
     async def _hear(self, attendance: Attendance, context: _Context) -> None:
         """Keep what is said until the sidecar says that this was all."""
@@ -126,8 +132,8 @@ class AttendService(OperatorLinkServicer):
 
 
 async def _tell(attendance: Attendance, context: _Context) -> None:
-    while True:
-        await context.write(await attendance.next_objectives())
+    while (objectives := await attendance.next_objectives()) is not None:
+        await context.write(objectives)
 
 
 def _authorization(context: _Context) -> str | None:
@@ -135,7 +141,7 @@ def _authorization(context: _Context) -> str | None:
     return next((value for key, value in metadata if key == "authorization"), None)
 
 
-def code_of(refusal: Refusal) -> grpc.StatusCode:  # noqa: PLR0911 # one line per kind
+def code_of(refusal: Refusal) -> grpc.StatusCode:
     """The status that a call ends with."""
     match refusal:
         case (
@@ -148,6 +154,7 @@ def code_of(refusal: Refusal) -> grpc.StatusCode:  # noqa: PLR0911 # one line pe
             | Refusal.OTHER_AUDIENCE
             | Refusal.NOT_YET_VALID
             | Refusal.EXPIRED
+            | Refusal.TOKEN_ENDED
             | Refusal.MISSING_CLAIM
         ):
             return grpc.StatusCode.UNAUTHENTICATED

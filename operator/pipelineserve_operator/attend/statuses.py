@@ -1,5 +1,7 @@
-"""What a sidecar says is within bounds, or not taken: it comes from a pod that the operator does not
-run, and is kept for as long as that pod lives."""
+"""What a sidecar says is within bounds, or not taken.
+
+It comes from a pod that anything may have happened to, and is kept for as long as that pod lives.
+"""
 
 import re
 from itertools import pairwise

@@ -25,11 +25,13 @@ class Secret:
     rivals: list[Mapping[str, str]] = field(default_factory=list)
 
     async def read(self) -> Stored | None:
+        """What is there."""
         if self.is_away:
             raise ConnectionRefusedError("nobody listens")
         return self.stored
 
     async def write(self, data: Mapping[str, str], over: str | None) -> bool:
+        """Put this there unless another came first."""
         if self.rivals:
             self.put(self.rivals.pop())
         if (self.stored.version if self.stored else None) != over:
@@ -38,14 +40,18 @@ class Secret:
         return True
 
     def put(self, data: Mapping[str, str]) -> None:
+        """Write, as another operator would."""
         self.num_writes += 1
         self.stored = Stored(dict(data), str(self.num_writes))
 
 
 class Clock:
+    """Shows what a test sets."""
+
     now_s = START_S
 
     def __call__(self) -> float:
+        """The time."""
         return self.now_s
 
 

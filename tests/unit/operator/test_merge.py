@@ -104,7 +104,7 @@ def test_one_good_replica_is_a_good_resource() -> None:
 
 
 def test_percentiles_are_those_of_all_requests_together_and_not_averages() -> None:
-    # Of 100 requests 85 are fast: the 90th percentile is slow, though three of four replicas are fast.
+    # Of 100 requests 16 are slow, so the 90th percentile is, though three replicas are fast.
     fast = [report(index, [0.1] * 28, [0.01] * 28) for index in range(3)]
     slow = report(3, [5.0] * 16, [0.01] * 16, slo_met=pb.VERDICT_FALSE)
     one = merged(*fast, slow)
@@ -221,7 +221,9 @@ def test_a_replica_without_a_policy_in_force_is_named() -> None:
     assert verdict(apart.effective) == (Answer.NO, LinkReason.ENGINE_DISCONNECTED)
 
 
-def test_targets_that_one_replica_cannot_meet_are_not_feasible_and_its_words_are_passed_on() -> None:
+def test_targets_that_one_replica_cannot_meet_are_not_feasible_and_its_words_are_passed_on() -> (
+    None
+):
     words = "TPOT of 140 ms could be met"
     one = merged(
         report(0, slo_feasible=pb.VERDICT_UNKNOWN),

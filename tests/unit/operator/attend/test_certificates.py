@@ -100,7 +100,7 @@ def test_what_cannot_be_served_with_leaves_the_present_one_and_is_said_once(
 
 
 def test_without_a_certificate_the_server_does_not_begin(tmp_path: Path) -> None:
-    with pytest.raises(CertificateUnavailableError, match="tls.crt"):
+    with pytest.raises(CertificateUnavailableError, match=r"tls\.crt"):
         MountedPair(tmp_path).pair()
     (tmp_path / "tls.crt").write_bytes(b"x" * (1 << 19))
     with pytest.raises(CertificateUnavailableError, match="at most"):

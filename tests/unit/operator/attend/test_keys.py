@@ -29,12 +29,14 @@ class Cluster:
     paths: list[str] = field(default_factory=list)
 
     async def read(self, path: str) -> bytes:
+        """What lies at a path."""
         self.paths.append(path)
         if self.is_away:
             raise ConnectionRefusedError("nobody listens")
         return {ISSUER_PATH: self.issuer.described, KEYS_PATH: self.issuer.published}[path]
 
     def keys(self) -> PublishedKeys:
+        """Its keys, as the operator reads them."""
         return PublishedKeys(self.read, lambda: self.now_s)
 
 

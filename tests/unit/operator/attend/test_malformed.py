@@ -20,6 +20,7 @@ from attend_parts import (
     told,
 )
 from pipelineserve.wire.v1 import operator_pb2 as pb
+from pipelineserve_operator.attend import StreamBounds
 from sidecar_parts import until
 
 _METHOD = "/pipelineserve.wire.v1.OperatorLink/Attend"
@@ -74,13 +75,14 @@ def test_a_thousand_messages_of_any_kind_leave_the_operator_unharmed() -> None:
     num_sent = 0
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        operator = runner.run(stack.enter_async_context(operator_running()))
+        patient = StreamBounds(status_gap_s=0.0, silence_s=600.0)
+        operator = runner.run(stack.enter_async_context(operator_running(bounds=patient)))
         operator.roster.offer(offered(1, num_pods=2))
         good = runner.run(stack.enter_async_context(attending(operator)))
         assert runner.run(told(good)).generation == 1
 
-        @settings(max_examples=300, deadline=None)
-        @given(st.lists(MESSAGES, min_size=4, max_size=12))
+        @settings(max_examples=200, deadline=None)
+        @given(st.lists(MESSAGES, min_size=6, max_size=12))
         def try_messages(messages: list[bytes]) -> None:
             nonlocal num_sent
             num_sent += len(messages)

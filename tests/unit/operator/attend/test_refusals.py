@@ -10,9 +10,12 @@ EXPIRED = RefusedError(Refusal.EXPIRED, "token: expired")
 
 
 class Clock:
+    """Shows what a test sets."""
+
     now_s = 0.0
 
     def __call__(self) -> float:
+        """The time."""
         return self.now_s
 
 
@@ -40,3 +43,13 @@ def test_many_peers_have_few_lines_together(caplog: pytest.LogCaptureFixture) ->
             ledger.note(f"ipv6:[fd00::{host:x}]:443", EXPIRED)
     assert len(caplog.records) == 30
     assert ledger.counts[Refusal.EXPIRED] == 1000
+
+
+def test_ends_that_are_to_be_expected_are_counted_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = RefusalLedger(Clock())
+    for refusal in (Refusal.TOKEN_ENDED, Refusal.WITHDRAWN):
+        ledger.note("ipv4:10.0.0.1:1", RefusedError(refusal, "ended"))
+    assert sum(ledger.counts.values()) == 2
+    assert caplog.records == []

@@ -15,9 +15,12 @@ from pipelineserve_operator.attend.tokens import PodIdentity
 
 
 class Clock:
+    """Shows what a test sets."""
+
     now_s = 0.0
 
     def __call__(self) -> float:
+        """The time."""
         return self.now_s
 
 
@@ -30,6 +33,7 @@ class Kept:
         self.roster = Roster(self.changed.append, self.clock)
 
     def at(self, moment_s: float) -> Roster:
+        """The roster at this moment."""
         self.clock.now_s = moment_s
         return self.roster
 
@@ -149,7 +153,7 @@ def test_a_pod_that_is_no_longer_its_resource_s_is_dismissed() -> None:
     streams = [kept.roster.join(pod(index)) for index in (0, 1)]
     kept.roster.hear(streams[1], status(1))
     kept.roster.offer(offered(num_pods=1))
-    assert refusal_of(streams[1]) is Refusal.UNKNOWN_POD
+    assert refusal_of(streams[1]) is Refusal.WITHDRAWN
     assert told(streams[0]) == 1
     assert [report.is_connected for report in kept.roster.reports("uid")] == [False]
     with pytest.raises(RefusedError):

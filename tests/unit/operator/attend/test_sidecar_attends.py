@@ -54,17 +54,21 @@ class Sidecar:
         self.trust(self.source.authority.certificate)
 
     def show(self, token: str) -> None:
+        """Have this token."""
         (self.folder / "token").write_text(token)
 
     def trust(self, bundle: str) -> None:
+        """Have this CA bundle."""
         (self.folder / "ca.crt").write_text(bundle)
 
     @property
     def generation(self) -> int:
+        """Of the objectives that are followed; 0 for none."""
         return self.store.current.generation if self.store.current else 0
 
     @asynccontextmanager
     async def attending(self, address: str) -> AsyncIterator[None]:
+        """Attend until the block ends."""
         settings = SidecarSettings(
             engine_address="unix:/nonexistent",
             operator_address=address,
@@ -145,11 +149,13 @@ def test_an_operator_that_was_killed_and_comes_back_is_attended_again(sidecar: S
 
 def test_a_sidecar_that_dials_before_its_pod_is_known_is_let_in_later(sidecar: Sidecar) -> None:
     async def scenario() -> None:
-        async with operator_running(sidecar.issuer, source=sidecar.source) as operator:
-            async with sidecar.attending(operator.address):
-                await until(lambda: bool(operator.server.refusals), "a refusal")
-                operator.roster.offer(offered(1))
-                await until(has_said(operator, 1), "a report")
+        async with (
+            operator_running(sidecar.issuer, source=sidecar.source) as operator,
+            sidecar.attending(operator.address),
+        ):
+            await until(lambda: bool(operator.server.refusals), "a refusal")
+            operator.roster.offer(offered(1))
+            await until(has_said(operator, 1), "a report")
 
     asyncio.run(scenario())
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import hmac
 import json
 import time
 from collections.abc import Mapping
@@ -24,7 +25,10 @@ CLUSTER = TokenIssuer()
 
 
 class NoKeys:
+    """Of a cluster that does not answer."""
+
     async def find(self, key_id: str) -> SigningKey | None:
+        """Fail."""
         raise KeysUnavailableError(f"no answer for {key_id}")
 
 
@@ -36,7 +40,8 @@ def check(token: str, issuer: TokenIssuer = CLUSTER) -> PodIdentity:
 def refusal_of(token: str) -> RefusedError:
     with pytest.raises(RefusedError) as caught:
         check(token)
-    assert token not in str(caught.value)
+    # Short texts of a test may be in any message by chance.
+    assert len(token) < 20 or token not in str(caught.value)
     return caught.value
 
 
@@ -59,7 +64,7 @@ def test_a_good_token_names_its_pod_and_when_it_ends() -> None:
     ("changes", "refusal", "named"),
     [
         ({"aud": ["https://kubernetes.default.svc"]}, Refusal.OTHER_AUDIENCE, AUDIENCE),
-        ({"aud": []}, Refusal.OTHER_AUDIENCE, AUDIENCE),
+        ({"aud": "pipelineserve.de"}, Refusal.OTHER_AUDIENCE, AUDIENCE),
         ({"iss": "https://elsewhere"}, Refusal.OTHER_ISSUER, "kubernetes.default.svc"),
         ({"exp": int(time.time()) - 60}, Refusal.EXPIRED, "expired"),
         ({"nbf": int(time.time()) + 600}, Refusal.NOT_YET_VALID, "not valid yet"),
@@ -84,8 +89,8 @@ def test_a_token_for_another_place_or_time_is_refused(
 )
 def test_a_token_without_a_claim_is_refused_by_the_claim_s_name(path: str) -> None:
     error = refusal_of(CLUSTER.token({path: ...}))
-    assert error.refusal in (Refusal.MISSING_CLAIM, Refusal.OTHER_AUDIENCE, Refusal.OTHER_ISSUER)
-    assert path.rpartition("/")[2][:3] in str(error)
+    assert error.refusal is Refusal.MISSING_CLAIM
+    assert path.replace("/", ".") in str(error)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +123,9 @@ def test_a_token_whose_signature_was_cut_off_is_refused() -> None:
 
 def test_a_public_key_does_not_serve_as_a_shared_secret() -> None:
     public = CLUSTER.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    forged = jwt.encode(claims({}), public, "HS256", {"kid": CLUSTER.key_id})
+    said = f"{segment({'alg': 'HS256', 'kid': CLUSTER.key_id})}.{segment(claims({}))}"
+    signature = hmac.digest(public, said.encode(), "sha256")
+    forged = f"{said}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
     assert refusal_of(forged).refusal is Refusal.OTHER_ALGORITHM
 
 
@@ -142,7 +149,9 @@ def test_claims_that_were_changed_after_signing_are_refused() -> None:
     assert refusal_of(changed).refusal is Refusal.BAD_SIGNATURE
 
 
-@pytest.mark.parametrize("authorization", [None, "", "Bearer ", "Basic eDp5", "Bearer " + "x" * 9000])
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer ", "Basic eDp5", "Bearer " + "x" * 9000]
+)
 def test_a_call_without_a_token_is_refused(authorization: str | None) -> None:
     checker = TokenChecker(GivenKeys(CLUSTER), AUDIENCE, time.time)
     with pytest.raises(RefusedError) as caught:
@@ -177,8 +186,9 @@ def test_no_text_raises_anything_but_a_refusal(text: str) -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+        ),
         max_leaves=8,
     ),
     st.sampled_from(
