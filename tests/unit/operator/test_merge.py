@@ -122,7 +122,7 @@ def test_a_slow_replica_with_few_requests_does_not_miss_the_target_for_all() -> 
 
 
 @given(st.lists(st.lists(st.floats(0.001, 50.0), max_size=20), min_size=1, max_size=5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_however_requests_are_spread_over_replicas_percentiles_are_the_same(
     latencies_s: list[list[float]],
 ) -> None:
@@ -271,7 +271,7 @@ _VERDICTS = st.sampled_from([0, 1, 2, 3, 7])
     st.integers(0, 4),
     st.sampled_from(["Active", "Advisory", "Paused"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_whatever_is_said_a_yes_needs_every_replica(
     reports: list[Report], replicas: int, mode: str
 ) -> None:

@@ -16,6 +16,7 @@ from attend_parts import (
     of_pod,
     offered,
     operator_running,
+    refused,
     status,
     told,
 )
@@ -51,7 +52,6 @@ MESSAGES = st.one_of(
     st.tuples(STATUSES, st.binary(max_size=50)).map(
         lambda pair: pair[0].SerializeToString() + pair[1]
     ),
-    st.just(b"\x00" * 70_000),
 )
 
 
@@ -59,7 +59,9 @@ async def send(operator: RunningOperator, messages: Iterable[bytes]) -> None:
     """Send these bytes, whether the stream is ended in between or not."""
     authorization = ("authorization", f"Bearer {operator.issuer.token(of_pod(1))}")
     async with channel_to(operator) as channel:
-        call = channel.stream_stream(_METHOD)(metadata=(authorization,))
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(_METHOD)(
+            metadata=(authorization,)
+        )
         try:
             for message in messages:
                 await call.write(message)
@@ -107,3 +109,17 @@ async def still_good(operator: RunningOperator, call: object) -> None:
         "the good sidecar's report",
     )
     await until(lambda: operator.roster.num_streams == 1, "the other streams to have ended")
+
+
+def test_a_message_that_is_too_large_ends_its_stream_only() -> None:
+    async def scenario() -> None:
+        async with operator_running() as operator:
+            operator.roster.offer(offered(1, num_pods=2))
+            async with attending(operator) as good:
+                assert (await told(good)).generation == 1
+                async with attending(operator, operator.issuer.token(of_pod(1))) as call:
+                    await call.write(status(1, feasible_instead="x" * 70_000))
+                    assert (await refused(call))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+                await still_good(operator, good)
+
+    asyncio.run(scenario())

@@ -176,7 +176,7 @@ def test_while_the_cluster_s_keys_cannot_be_read_the_caller_is_told_to_try_again
     assert caught.value.refusal is Refusal.KEYS_UNAVAILABLE
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
 def test_no_text_raises_anything_but_a_refusal(text: str) -> None:
     refusal_of(f"x{text}")
