@@ -65,19 +65,24 @@ async def _attend(company: Company, index: int) -> None:
         call = OperatorLinkStub(channel).Attend(
             metadata=(("authorization", f"Bearer {company.tokens[index]}"),)
         )
-        telling: asyncio.Task[None] | None = None
-        while isinstance(message := await call.read(), pb.Objectives):
-            hearing = Hearing(index, message.generation, time.monotonic())
-            print(json.dumps(asdict(hearing)), flush=True)
-            if telling is not None:
-                telling.cancel()
-            telling = asyncio.create_task(_tell(call, message))
+        news: asyncio.Queue[pb.Objectives] = asyncio.Queue()
+        telling = asyncio.create_task(_tell(call, news))
+        try:
+            while isinstance(message := await call.read(), pb.Objectives):
+                hearing = Hearing(index, message.generation, time.monotonic())
+                print(json.dumps(asdict(hearing)), flush=True)
+                news.put_nowait(message)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
 
 async def _tell(
-    call: "grpc.aio.StreamStreamCall[pb.ControllerStatus, pb.Objectives]", message: pb.Objectives
+    call: "grpc.aio.StreamStreamCall[pb.ControllerStatus, pb.Objectives]",
+    news: asyncio.Queue[pb.Objectives],
 ) -> None:
-    num_requests = 0
+    """Say something about what was told, at once and then again and again."""
+    message, num_requests = await news.get(), 0
     while True:
         num_requests += 1
         await call.write(
@@ -97,7 +102,11 @@ async def _tell(
                 num_attained=num_requests,
             )
         )
-        await asyncio.sleep(_REPEAT_S)
+        try:
+            async with asyncio.timeout(_REPEAT_S):
+                message = await news.get()
+        except TimeoutError:
+            continue  # nothing new: the same again, with other figures
 
 
 if __name__ == "__main__":
