@@ -97,20 +97,31 @@ class ServedPair:
 
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials that ask for the certificate at each new connection."""
-        return grpc.dynamic_ssl_server_credentials(_configuration(self._pair), self._present)
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(self._pair),
+            self._changed,  # type: ignore[arg-type] # None is allowed, which the stubs do not know
+        )
 
-    def _present(self) -> grpc.ServerCertificateConfiguration:
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """The certificate that the next connections get; None: the one that is served.
+
+        Given the same one again gRPC would serve with it anew, in the midst of handshakes that
+        other connections have begun: of a hundred at the same moment, some failed.
+        """
         try:
             pair = self._source.pair()
-            if pair != self._pair:
-                self._pair = _checked(pair)
-                logger.info("certificate for sidecars read again")
-            self._problem = ""
+            if pair == self._pair:
+                self._problem = ""
+                return None
+            self._pair = _checked(pair)
         except CertificateUnavailableError as error:
             if str(error) != self._problem:
                 logger.error("certificate for sidecars stays as it was: %s", error)  # noqa: TRY400
             self._problem = str(error)
-        return _configuration(self._pair)
+            return None
+        self._problem = ""
+        logger.info("certificate for sidecars read again")
+        return _configuration(pair)
 
 
 def _configuration(pair: KeyPair) -> grpc.ServerCertificateConfiguration:

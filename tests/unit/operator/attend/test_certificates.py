@@ -11,6 +11,7 @@ from attend_parts import (
     GivenPair,
     attending,
     channel_to,
+    of_pod,
     offered,
     operator_running,
     refused,
@@ -105,6 +106,21 @@ def test_without_a_certificate_the_server_does_not_begin(tmp_path: Path) -> None
     (tmp_path / "tls.crt").write_bytes(b"x" * (1 << 19))
     with pytest.raises(CertificateUnavailableError, match="at most"):
         MountedPair(tmp_path).pair()
+
+
+def test_many_sidecars_may_connect_at_the_same_moment() -> None:
+    async def scenario() -> None:
+        async with operator_running(num_streams=200) as operator:
+            operator.roster.offer(offered(num_pods=60))
+
+            async def attend(index: int) -> int:
+                token = operator.issuer.token(of_pod(index))
+                async with attending(operator, token) as call:
+                    return (await told(call)).generation
+
+            assert await asyncio.gather(*map(attend, range(60))) == [1] * 60
+
+    asyncio.run(scenario())
 
 
 def test_another_name_than_the_operator_s_does_not_match() -> None:
