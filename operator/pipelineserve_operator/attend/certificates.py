@@ -106,7 +106,7 @@ class ServedPair:
         """The certificate that the next connections get; None: the one that is served.
 
         Given the same one again gRPC would serve with it anew, in the midst of handshakes that
-        other connections have begun: of a hundred at the same moment, some failed.
+        other connections have begun: of a thousand at the same moment, some failed.
         """
         try:
             pair = self._source.pair()

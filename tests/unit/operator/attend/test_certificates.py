@@ -11,7 +11,6 @@ from attend_parts import (
     GivenPair,
     attending,
     channel_to,
-    of_pod,
     offered,
     operator_running,
     refused,
@@ -19,6 +18,7 @@ from attend_parts import (
 )
 from pipelineserve.wire.v1.operator_pb2_grpc import OperatorLinkStub
 from pipelineserve_operator.attend import CertificateUnavailableError, KeyPair, MountedPair
+from pipelineserve_operator.attend.certificates import ServedPair
 from pipelineserve_operator.issuing import issue_pair, make_authority
 
 
@@ -108,19 +108,13 @@ def test_without_a_certificate_the_server_does_not_begin(tmp_path: Path) -> None
         MountedPair(tmp_path).pair()
 
 
-def test_many_sidecars_may_connect_at_the_same_moment() -> None:
-    async def scenario() -> None:
-        async with operator_running(num_streams=200) as operator:
-            operator.roster.offer(offered(num_pods=60))
-
-            async def attend(index: int) -> int:
-                token = operator.issuer.token(of_pod(index))
-                async with attending(operator, token) as call:
-                    return (await told(call)).generation
-
-            assert await asyncio.gather(*map(attend, range(60))) == [1] * 60
-
-    asyncio.run(scenario())
+def test_grpc_is_handed_a_certificate_only_when_it_is_another_one() -> None:
+    source = GivenPair()
+    served = ServedPair(source)
+    assert served._changed() is None
+    source.replace(source.authority)
+    assert served._changed() is not None
+    assert served._changed() is None
 
 
 def test_another_name_than_the_operator_s_does_not_match() -> None:

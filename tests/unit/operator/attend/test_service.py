@@ -146,6 +146,39 @@ def test_a_status_about_another_resource_ends_the_stream() -> None:
     asyncio.run(scenario())
 
 
+def test_a_status_out_of_bounds_is_left_out_and_its_stream_goes_on() -> None:
+    async def scenario() -> None:
+        async with operator_running() as operator:
+            operator.roster.offer(offered(1))
+            async with attending(operator) as call:
+                await call.write(status(num_requests=1, num_attained=2, applied_generation=8))
+                await call.write(status(applied_generation=9))
+                await until(lambda: bool(operator.roster.reports("uid")), "a report")
+                (report,) = operator.roster.reports("uid")
+                assert report.status.applied_generation == 9
+                assert (await told(call)).generation == 1
+            assert operator.server.refusals == {Refusal.MALFORMED_STATUS: 1}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_status_at_all_is_left_out_and_its_stream_goes_on() -> None:
+    async def scenario() -> None:
+        async with operator_running() as operator, channel_to(operator) as channel:
+            operator.roster.offer(offered(1))
+            authorization = ("authorization", f"Bearer {operator.issuer.token()}")
+            method = "/pipelineserve.wire.v1.OperatorLink/Attend"
+            call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(method)(
+                metadata=(authorization,)
+            )
+            await call.write(b"\xff\xff\xff")
+            await call.write(status(applied_generation=9).SerializeToString())
+            await until(lambda: bool(operator.roster.reports("uid")), "a report")
+            assert operator.server.refusals == {Refusal.MALFORMED_STATUS: 1}
+
+    asyncio.run(scenario())
+
+
 def test_a_stream_ends_with_its_token_and_a_fresh_one_is_let_in() -> None:
     async def scenario() -> None:
         async with operator_running() as operator:
