@@ -166,7 +166,7 @@ def _why_nothing(spec: PipelineServeSpec) -> LinkReason:
     return LinkReason.NO_REPORT if spec.replicas else LinkReason.SCALED_TO_ZERO
 
 
-def _answer(verdict: pb.Verdict) -> Answer:
+def _answer(verdict: "pb.Verdict.ValueType") -> Answer:
     """A verdict that is not known here, of a later release, is no answer."""
     return _ANSWERS.get(verdict, Answer.UNKNOWN)
 
