@@ -24,10 +24,15 @@ def times(quantity: str, factor: int) -> str:
 
 def smaller(one: str, other: str) -> str:
     """The one that is less; the first of equals."""
-    return one if _amount(one) <= _amount(other) else other
+    return one if amount(one) <= amount(other) else other
 
 
-def _amount(quantity: str) -> Decimal:
+def amount(quantity: str) -> Decimal:
+    """How much it is, in its unit's base.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
     number, unit = _parts(quantity)
     with localcontext(prec=_DIGITS):
         if unit.endswith("i"):
