@@ -159,9 +159,11 @@ def _start_next(
     """A replica whose group drains: when that is done, and no pause is kept, the next one starts."""
     cause = _cause(newest.draining)
     draft.drained.append(Drained(newest, cause))
-    draft.removed += [Removed(g, cause) for g in replica.groups if g.sets and g is not newest]
-    if revision is None or not _has_ended(replica.groups, spec, now_s, draft):
+    _keep_serving((g for g in replica.groups if g.sets and g is not newest), draft)
+    if not _has_ended((g for g in replica.groups if not g.serves), spec, now_s, draft):
         return
+    # Without a template of today, what ran until now is better than nothing.
+    revision = revision or newest.revision
     budget = budget_of(newest, spec.recovery, now_s)
     if not cause.is_failure:
         draft.started.append(Started(replica.next_group, revision, cause=cause))
@@ -197,7 +199,7 @@ def _settle(
 
 
 def _keep_serving(older: Iterable[GroupSeen], draft: _Draft) -> None:
-    """Beside a newest group that does not serve yet."""
+    """Beside a newest group that does not serve (yet)."""
     for one in older:
         if one.serves:
             draft.kept.append(one)
