@@ -1,7 +1,7 @@
 """What is to be written, in order: pure, from a view and what is rendered of its resource."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelineserve.errors import InvalidInputError
 from pipelineserve_operator.cluster import Kind, kind_of
@@ -54,11 +54,12 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done, in this order: write, make keys, write sets, delete.
+    """What is to be done, in the order of the fields.
 
     Attributes:
+        unreadable: templates that cannot be read, and cannot be written over either.
         shared: what pods need before they start.
-        key_secrets: names of the keys of groups that are started.
+        key_secrets: keys of groups that are started, without their bytes.
         sets: of groups.
         deletions: of what is left over.
         revision: of the rolling fields; None if no template can be made of them.
@@ -67,6 +68,7 @@ class Plan:
         steps: why groups are touched.
     """
 
+    unreadable: tuple[Deletion, ...]
     shared: tuple[Write, ...]
     key_secrets: tuple[JsonObject, ...]
     sets: tuple[Write, ...]
@@ -79,17 +81,21 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be written."""
-        return not (self.shared or self.key_secrets or self.sets or self.deletions)
+        return not any(
+            (self.unreadable, self.shared, self.key_secrets, self.sets, self.deletions)
+        )
 
 
 def plan_for(view: View, subject: Subject, settings: OperatorSettings, now_s: float) -> Plan:
     """What is to be done now; empty if everything is as it should be."""
     templates = templates_of(view, subject, settings)
+    view = _without(view, templates.unreadable)
     replicas = replicas_seen(view, subject.spec.replicas)
     steps = next_steps(replicas, subject.spec, templates.revision, now_s)
     shared = [*shared_objects(subject, settings), *_revisions(templates, steps)]
     wanted = {(kind_of(one), one["metadata"]["name"]) for one in shared}
     return Plan(
+        unreadable=tuple(_deletion(Kind.CONTROLLER_REVISION, one) for one in templates.unreadable),
         shared=_writes(view, shared),
         key_secrets=tuple(_keys(subject, templates, steps.started)),
         sets=_writes(view, _sets(subject, templates, steps)),
@@ -203,6 +209,16 @@ def _key_of(seen: GroupSeen) -> Iterator[Deletion]:
 def _left_over(view: View, wanted: set[tuple[Kind, str]]) -> Iterator[Deletion]:
     for kind in _LEFT_OVER_GOES:
         for one in view.children.get(kind, ()):
-            name = one["metadata"]["name"]
-            if (kind, name) not in wanted:
-                yield Deletion(kind, name, one["metadata"]["uid"])
+            if (kind, one["metadata"]["name"]) not in wanted:
+                yield _deletion(kind, one)
+
+
+def _deletion(kind: Kind, one: JsonObject) -> Deletion:
+    return Deletion(kind, one["metadata"]["name"], one["metadata"]["uid"])
+
+
+def _without(view: View, unreadable: tuple[JsonObject, ...]) -> View:
+    kept = (
+        one for one in view.children.get(Kind.CONTROLLER_REVISION, ()) if one not in unreadable
+    )
+    return replace(view, children={**view.children, Kind.CONTROLLER_REVISION: tuple(kept)})

@@ -26,32 +26,37 @@ class Templates:
     Attributes:
         revision: of the rolling fields of today; None if there is no template for them.
         refusal: why there is none.
+        unreadable: kept templates that this version cannot read, by the object's name.
     """
 
     by_revision: Mapping[str, GroupTemplate]
     documents: Mapping[str, JsonObject]
     revision: str | None
     refusal: EngineNotBuiltError | InvalidInputError | None = None
+    unreadable: tuple[JsonObject, ...] = ()
 
 
 def templates_of(view: View, subject: Subject, settings: OperatorSettings) -> Templates:
     """A template that is kept is taken as it is, whichever version of the operator made it."""
     by_revision: dict[str, GroupTemplate] = {}
     documents: dict[str, JsonObject] = {}
+    unreadable: list[JsonObject] = []
     for live in view.children.get(Kind.CONTROLLER_REVISION, ()):
         template = _kept(live)
-        if template is not None:
-            by_revision[template.revision] = template
-            documents[template.revision] = _document(subject, settings, template, live)
+        if template is None:
+            unreadable.append(live)
+            continue
+        by_revision[template.revision] = template
+        documents[template.revision] = _document(subject, settings, template, live)
     revision = revision_of(subject.spec)
     if revision not in by_revision:
         try:
             template = group_template(subject, settings)
         except (EngineNotBuiltError, InvalidInputError) as error:
-            return Templates(by_revision, documents, None, error)
+            return Templates(by_revision, documents, None, error, tuple(unreadable))
         by_revision[revision] = template
         documents[revision] = controller_revision(subject, settings, template)
-    return Templates(by_revision, documents, revision)
+    return Templates(by_revision, documents, revision, unreadable=tuple(unreadable))
 
 
 def _document(
@@ -67,4 +72,4 @@ def _kept(live: JsonObject) -> GroupTemplate | None:
     try:
         return template_from_data(live["data"])
     except (KeyError, TypeError, ValueError, AttributeError):
-        return None  # it is left over then, goes, and is made anew
+        return None  # it goes, and is made anew if it is needed

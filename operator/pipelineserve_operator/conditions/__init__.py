@@ -1,0 +1,1 @@
+"""From what was seen and done to what the status says: pure."""
