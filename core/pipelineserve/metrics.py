@@ -302,3 +302,62 @@ CONTROLLER_CATALOGUE: tuple[Metric, ...] = (
     POLICIES_SENT,
     JOURNAL_LOST,
 )
+
+# What the operator serves of itself.
+OPERATOR_RECONCILES = Metric(
+    "pipelineserve_operator_reconciles_total",
+    MetricKind.COUNTER,
+    "Looks at a resource, by outcome: done, blocked (the status says why), failed.",
+    labels=("outcome",),
+)
+OPERATOR_RECONCILE_TIME = Metric(
+    "pipelineserve_operator_reconcile_seconds",
+    MetricKind.HISTOGRAM,
+    "One look at a resource, requests to the API server included.",
+    buckets=LATENCY_BUCKETS_S,
+)
+OPERATOR_WRITES = Metric(
+    "pipelineserve_operator_writes_total",
+    MetricKind.COUNTER,
+    "Objects applied, created or deleted; status and events apart.",
+)
+OPERATOR_EVENTS_DROPPED = Metric(
+    "pipelineserve_operator_events_dropped_total",
+    MetricKind.COUNTER,
+    "Events that were not written, because there were too many or the API server refused.",
+)
+OPERATOR_QUEUE = Metric(
+    "pipelineserve_operator_queue_depth",
+    MetricKind.GAUGE,
+    "Resources that are to be looked at now and are not.",
+)
+OPERATOR_RESOURCES = Metric(
+    "pipelineserve_operator_resources", MetricKind.GAUGE, "Resources that are there."
+)
+OPERATOR_LEADS = Metric(
+    "pipelineserve_operator_leader", MetricKind.GAUGE, "1: holds the Lease; 0: waits for it."
+)
+OPERATOR_WATCH_AGE = Metric(
+    "pipelineserve_operator_watch_age_seconds",
+    MetricKind.GAUGE,
+    "Time since anything was heard of any watched object; no series before the first.",
+)
+OPERATOR_MEMORY = Metric(
+    "pipelineserve_operator_resident_memory_bytes", MetricKind.GAUGE, "Memory of the process."
+)
+OPERATOR_BUILD = Metric(
+    "pipelineserve_operator_build_info", MetricKind.GAUGE, "Always 1.", labels=("version",)
+)
+
+OPERATOR_CATALOGUE: tuple[Metric, ...] = (
+    OPERATOR_RECONCILES,
+    OPERATOR_RECONCILE_TIME,
+    OPERATOR_WRITES,
+    OPERATOR_EVENTS_DROPPED,
+    OPERATOR_QUEUE,
+    OPERATOR_RESOURCES,
+    OPERATOR_LEADS,
+    OPERATOR_WATCH_AGE,
+    OPERATOR_MEMORY,
+    OPERATOR_BUILD,
+)

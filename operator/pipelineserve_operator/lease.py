@@ -194,7 +194,7 @@ class Leadership:
             lease = await self._cluster.get(Kind.LEASE, self._namespace, self._name)
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                 document = self._document(lease)
-                document["spec"]["holderIdentity"] = ""
+                del document["spec"]["holderIdentity"]
                 await self._cluster.replace(document)
         except ApiError as error:
             logger.info("lease not released", extra={"error": str(error)})

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pipelineserve.errors import PipelineServeError
+
 logger = logging.getLogger(__name__)
 
 KeyT = TypeVar("KeyT")
@@ -175,7 +177,13 @@ class WorkQueue(Generic[KeyT]):
         pause_s = self._retrying.pause_s(num_failures, self._chance)
         logger.warning(
             "reconcile failed",
-            extra={"object": str(key), "failures": num_failures, "pause_s": round(pause_s, 1)},
-            exc_info=error,
+            extra={
+                "object": str(key),
+                "failures": num_failures,
+                "pause_s": round(pause_s, 1),
+                "error": str(error),
+            },
+            # An error that was meant says all by itself.
+            exc_info=None if isinstance(error, PipelineServeError) else error,
         )
         return pause_s

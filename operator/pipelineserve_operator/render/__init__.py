@@ -1,5 +1,6 @@
 """From a resource to the objects that serve it: pure, without a cluster, a clock or any I/O."""
 
+from pipelineserve_operator.render.configuration import live_sections_text
 from pipelineserve_operator.render.errors import EngineNotBuiltError
 from pipelineserve_operator.render.labels import Role, leader_selector
 from pipelineserve_operator.render.names import Group
@@ -29,6 +30,7 @@ __all__ = [
     "group_objects",
     "group_template",
     "leader_selector",
+    "live_sections_text",
     "revision_of",
     "shared_objects",
     "subject_of",
