@@ -24,7 +24,7 @@ class Cluster(Protocol):
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[JsonObject]:
-        """All objects of a namespace that have these labels and fields."""
+        """All objects of a namespace, or of all for "", that have these labels and fields."""
 
     async def apply(self, document: JsonObject) -> JsonObject:
         """Server-side apply, fields of others taken over; what the server made of it."""

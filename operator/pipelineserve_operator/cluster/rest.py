@@ -114,7 +114,7 @@ class RestCluster:
         query |= {"fieldSelector": _selector(fields)} if fields else {}
         found: list[JsonObject] = []
         while True:
-            what = f"list {kind.kind} in {namespace}"
+            what = f"list {kind.kind} in {namespace or 'all namespaces'}"
             page = await self._call(Request(what, "GET", kind.path(namespace), query))
             # Elements of a list do not say what they are.
             found += [

@@ -1,0 +1,126 @@
+"""Kopf's part: log in, watch, and say which resource an event is about. Nothing else.
+
+Only `on.event` handlers are registered: these put no finalizer and no annotation on any object, so
+nothing hangs when the operator is away.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from pipelineserve_operator.cluster import Kind
+from pipelineserve_operator.cluster.kinds import CHILDREN
+from pipelineserve_operator.reconcile import Key
+from pipelineserve_operator.render import labels
+
+_WATCHED_CHILDREN = (*CHILDREN, Kind.POD)
+
+
+class Hearing:
+    """What the watches have brought.
+
+    Args:
+        heard: is told which resource an event is about.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, heard: Callable[[Key], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._heard = heard
+        self._clock = clock
+        self._last_s: float | None = None
+
+    def age_s(self) -> float | None:
+        """Time since the last event; None before the first."""
+        return None if self._last_s is None else self._clock() - self._last_s
+
+    def of_resource(self, namespace: str | None, name: str | None) -> None:
+        """An event about a resource."""
+        self._take(namespace, name)
+
+    def of_child(self, namespace: str | None, own_labels: "Any") -> None:
+        """An event about something that belongs to one, or says so."""
+        self._take(namespace, own_labels.get(labels.NAME))
+
+    def _take(self, namespace: str | None, name: str | None) -> None:
+        self._last_s = self._clock()
+        if namespace and name:
+            self._heard(Key(namespace, name))
+
+
+def registry_for(hearing: Hearing, kubeconfig: str) -> kopf.OperatorRegistry:
+    """Handlers that enqueue, and how to log in."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def _log_in(**given: Any) -> Any:
+        if kubeconfig:
+            return kopf.login_with_kubeconfig(**given)
+        return kopf.login_with_service_account(**given)
+
+    served = Kind.PIPELINE_SERVE
+
+    @kopf.on.event(served.group, served.version, served.plural, registry=registry)
+    async def _resource(namespace: str | None, name: str | None, **_: Any) -> None:
+        hearing.of_resource(namespace, name)
+
+    async def _child(namespace: str | None, labels: Any, **_: Any) -> None:
+        hearing.of_child(namespace, labels)
+
+    for kind in _WATCHED_CHILDREN:
+        kopf.on.event(
+            kind.group,
+            kind.version,
+            kind.plural,
+            id=f"child-{kind.plural}",
+            labels={labels.NAME: kopf.PRESENT},
+            registry=registry,
+        )(_child)
+    return registry
+
+
+def watch_settings() -> kopf.OperatorSettings:
+    """Settings under which a watch that goes silent is noticed, and nothing is written."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.posting.loggers = False
+    settings.peering.standalone = True
+    settings.watching.server_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = 70
+    settings.watching.chunk_size = 500
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = (1, 2, 4, 8, 10, 10, 10)
+    settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = 5
+    settings.execution.default_backoff = 15
+    settings.execution.max_workers = 4
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = 1
+    settings.persistence.finalizer = "pipelineserve.dev/operator"
+    return settings
+
+
+async def watch(
+    hearing: Hearing,
+    namespaces: tuple[str, ...],
+    kubeconfig: str,
+    identity: str,
+    stop: asyncio.Event,
+) -> None:
+    """Until `stop` is set. Ends with an error when a watch cannot go on: start the process anew."""
+    await kopf.operator(
+        registry=registry_for(hearing, kubeconfig),
+        settings=watch_settings(),
+        namespaces=namespaces,
+        clusterwide=not namespaces,
+        standalone=True,
+        # Without one, Kopf asks the system for a user's name, which a pod may not have.
+        identity=kopf.peering.Identity(identity) if hasattr(kopf, "peering") else identity,
+        stop_flag=stop,
+    )
