@@ -102,6 +102,18 @@ class KubeApi:
         """Post a document; what the server made of it."""
         return _checked(self._client.post(path, json=document))
 
+    def merge(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change these fields of an object as a user would."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return _checked(self._client.patch(path, content=json.dumps(changes), headers=headers))
+
+    def text(self, path: str) -> str:
+        """What is no JSON, such as metrics."""
+        reply = self._client.get(path)
+        if not reply.is_success:
+            raise AssertionError(f"GET {path}: {reply.text}")
+        return reply.text
+
     def try_apply(self, path: str, document: Mapping[str, Any]) -> str:
         """What the server has against applying this object, nothing being changed; or nothing."""
         reply = self._client.patch(
