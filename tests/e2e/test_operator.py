@@ -221,7 +221,7 @@ def test_a_restarted_operator_writes_nothing_and_repairs_only_what_drifted(place
     with operator_running(place.api.kubeconfig, place.namespace, place.folder) as first:
         wait_until(place.pods, lambda found: len(found) == 4)
         place.wait_until_ready()
-        assert first.end()[0] == 0
+        assert first.end() == 0
     resource, applied = place.get(), num_applied(place.api)
     with operator_running(place.api.kubeconfig, place.namespace, place.folder) as second:
         wait_until(
@@ -255,9 +255,7 @@ def test_two_operators_take_turns(place: Place) -> None:
             place.create()
             wait_until(place.sets, lambda found: found == ["small-r0-e0"])
             assert second.figure("pipelineserve_operator_writes_total") == 0.0
-            status, span_s = first.end()
-            assert status == 0
-            assert span_s < 5.0
+            assert first.end() == 0
             second.wait_for_line("lease acquired")
             place.edit({"replicas": 2})
             wait_until(place.sets, lambda found: found == ["small-r0-e0", "small-r1-e0"])
