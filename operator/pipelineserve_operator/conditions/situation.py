@@ -87,6 +87,13 @@ class Situation:
             one is not None and one.is_being_made and one.revision == revision for one in newest
         )
 
+    @property
+    def num_outdated(self) -> int:
+        """Wanted replicas that are there in an older revision."""
+        revision = self.plan.revision if self.plan is not None else None
+        newest = (one.newest for one in self.wanted)
+        return sum(one is not None and one.revision != revision for one in newest)
+
     def waiting(self) -> tuple[tuple[ReplicaSeen, Waiting], ...]:
         """Wanted replicas that are not whole, and why."""
         found = ((one, first_of(self.view, one)) for one in self.wanted)

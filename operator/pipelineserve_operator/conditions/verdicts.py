@@ -58,16 +58,15 @@ def progressing(situation: Situation) -> Verdict:
     """As a Deployment's: true while something changes, and true when nothing has to."""
     steps = situation.plan.steps if situation.plan is not None else None
     causes = [one.cause for one in (*steps.drained, *steps.started, *steps.removed)] if steps else []
-    num_wanted = situation.num_wanted or 0
     waiting = situation.waiting()
-    num_old = num_wanted - situation.num_updated
-    if Cause.ROLLOUT in causes or (num_old and situation.num_existing):
-        text = f"{situation.num_updated} of {num_wanted} replicas are of the present revision"
-        return Verdict(ConditionStatus.TRUE, "RollingOut", _with(text, waiting))
     failed = [cause for cause in causes if cause.is_failure]
     if failed:
         text = f"a group that failed starts anew: {failed[0].value}"
         return Verdict(ConditionStatus.TRUE, "Recovering", _with(text, waiting))
+    if Cause.ROLLOUT in causes or situation.num_outdated:
+        num_wanted = situation.num_wanted or 0
+        text = f"{situation.num_updated} of {num_wanted} replicas are of the present revision"
+        return Verdict(ConditionStatus.TRUE, "RollingOut", _with(text, waiting))
     if waiting or causes:
         return Verdict(ConditionStatus.TRUE, "Starting" if waiting else "Scaling", _with("", waiting))
     return Verdict(ConditionStatus.TRUE, "Complete", "everything is as the resource says")

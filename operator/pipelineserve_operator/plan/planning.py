@@ -99,7 +99,7 @@ def plan_for(view: View, subject: Subject, settings: OperatorSettings, now_s: fl
         shared=_writes(view, shared),
         key_secrets=tuple(_keys(subject, templates, steps.started)),
         sets=_writes(view, _sets(subject, templates, steps)),
-        deletions=(*_of_groups(steps), *_left_over(view, wanted)),
+        deletions=(*_of_groups(templates, steps), *_left_over(view, wanted)),
         revision=templates.revision,
         refusal=templates.refusal,
         replicas=replicas,
@@ -128,9 +128,15 @@ def _sets(subject: Subject, templates: Templates, steps: Steps) -> Iterator[Json
     for drained in steps.drained:
         yield from _without_pods(subject, templates, drained)
     for started in steps.started:
-        template = templates.by_revision.get(started.revision)
+        template = _template_of(started, templates)
         if template is not None:
             yield from _noted(subject, template, started.group, started.restarts_s)
+
+
+def _template_of(started: Started, templates: Templates) -> GroupTemplate | None:
+    """Its own, or today's if that is lost; None if neither is there."""
+    today = templates.by_revision.get(templates.revision or "")
+    return templates.by_revision.get(started.revision, today)
 
 
 def _noted(
@@ -166,7 +172,7 @@ def _keys(
 ) -> Iterator[JsonObject]:
     """Secrets without their bytes, for groups whose pods must trust each other."""
     for one in started:
-        template = templates.by_revision.get(one.revision)
+        template = _template_of(one, templates)
         if template is not None and template.is_spread:
             name = names.group_key(names.leader_set(subject.name, one.group))
             yield {
@@ -192,11 +198,15 @@ def _revisions(templates: Templates, steps: Steps) -> list[JsonObject]:
     return [one for revision, one in templates.documents.items() if revision in used]
 
 
-def _of_groups(steps: Steps) -> Iterator[Deletion]:
-    """Key first, then workers, then the leader: what is left is found again by its leader's set."""
-    for removed in steps.removed:
-        yield from _key_of(removed.seen)
-        for one in reversed(removed.seen.sets):
+def _of_groups(templates: Templates, steps: Steps) -> Iterator[Deletion]:
+    """Key first, then workers, then the leader: what is left is found again by its leader's set.
+
+    A group whose template is lost cannot be said anew without pods, so it is not drained: it goes.
+    """
+    lost = [one.seen for one in steps.drained if one.seen.revision not in templates.by_revision]
+    for seen in (*(removed.seen for removed in steps.removed), *lost):
+        yield from _key_of(seen)
+        for one in reversed(seen.sets):
             yield Deletion(Kind.STATEFUL_SET, one.name, one.uid)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cluster_in_memory import ClusterInMemory
 from operating import Operating
 from pipelineserve_operator.cluster import Kind
-from random_specs import live_specs, rolling_specs
+from random_specs import LIVE, ROLLING
 
 # Each example is a whole life of a resource.
 LIVES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,7 +99,7 @@ def test_an_edit_of_healthy_replicas_takes_no_more_down_than_allowed(steps: list
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rolling_specs(), live_specs())
+@given(ROLLING, LIVE)
 def test_no_valid_resource_makes_a_look_fail(rolling: Any, live: Any) -> None:
     operating = Operating()
     operating.resource["spec"] = {**rolling, **live}
