@@ -78,9 +78,7 @@ class Applier:
 
     async def _delete(self, deletion: Deletion, subject: Subject) -> None:
         self._count()
-        await self._cluster.delete(
-            deletion.kind, subject.namespace, deletion.name, deletion.uid
-        )
+        await self._cluster.delete(deletion.kind, subject.namespace, deletion.name, deletion.uid)
 
     def _count(self) -> None:
         if not self._may_write():

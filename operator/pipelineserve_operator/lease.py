@@ -137,7 +137,7 @@ class Leadership:
         if since_s is None or self._clock() - since_s > self._times.deadline_s:
             self._stop()
 
-    def _held_since(self, began_s: float, is_held: bool) -> None:  # noqa: FBT001 # by name above
+    def _held_since(self, began_s: float, is_held: bool) -> None:  # by name above
         if not is_held:
             self._renewed_s = None
             self._stop()

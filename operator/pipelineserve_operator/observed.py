@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipelineserve_operator.cluster import Kind
-from pipelineserve_operator.render import Group, JsonObject, Role, labels
 from pipelineserve_operator.moments import seconds_at
+from pipelineserve_operator.render import Group, JsonObject, Role, labels
 
 DRAINING = "pipelineserve.dev/draining"
 """Annotation of a set whose pods are to end: why."""
@@ -68,7 +68,9 @@ class PodSeen:
         A kubelet says of an unready pod which container is not ready. The one who finds a
         node silent marks its pods and cannot know of containers.
         """
-        return not self.is_ready and bool(self.containers) and all(c.is_ready for c in self.containers)
+        return (
+            not self.is_ready and bool(self.containers) and all(c.is_ready for c in self.containers)
+        )
 
     @property
     def is_gone_soon(self) -> bool:

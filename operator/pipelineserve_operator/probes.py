@@ -62,9 +62,7 @@ async def serving(host: str, port: int, pages: Pages) -> AsyncIterator[int]:
         server.close()
 
 
-async def _answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: Pages
-) -> None:
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: Pages) -> None:
     """One request for each connection; its headers are read and do not matter."""
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):

@@ -79,9 +79,7 @@ def connection(settings: ProcessSettings) -> kubernetes.client.Configuration:
     """
     configuration = kubernetes.client.Configuration()
     if settings.kubeconfig:
-        kubernetes.config.load_kube_config(
-            settings.kubeconfig, client_configuration=configuration
-        )
+        kubernetes.config.load_kube_config(settings.kubeconfig, client_configuration=configuration)
     else:
         kubernetes.config.load_incluster_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = Rates().threads
@@ -211,11 +209,12 @@ class Operator:
         began_s, outcome = time.monotonic(), Outcome.FAILED
         try:
             pause_s = await self._reconciler.look(key)
-            outcome = Outcome.DONE
-            return pause_s
         except BlockedError:
             outcome = Outcome.BLOCKED
             raise
+        else:
+            outcome = Outcome.DONE
+            return pause_s
         finally:
             self._telemetry.looked(outcome, time.monotonic() - began_s)
 

@@ -19,6 +19,8 @@ async def read_view(cluster: Cluster, resource: JsonObject, monitors: Iterable[K
     """Everything but what only matters when something is amiss.
 
     Args:
+        cluster: to ask.
+        resource: as the API server has it.
         monitors: kinds for monitoring that the cluster knows.
     """
     metadata = resource["metadata"]
@@ -42,9 +44,7 @@ async def read_refusals(cluster: Cluster, view: View, namespace: str) -> dict[st
     answers = await asyncio.gather(
         *(_latest(cluster, namespace, uid, reason) for _, uid, reason in asked)
     )
-    return {
-        name: answer for (name, _, _), answer in zip(asked, answers, strict=True) if answer
-    }
+    return {name: answer for (name, _, _), answer in zip(asked, answers, strict=True) if answer}
 
 
 async def read_missing_claims(

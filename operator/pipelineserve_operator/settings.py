@@ -30,9 +30,7 @@ class LogFormat(Enum):
 class ProcessSettings:
     """What `pipelineserve-operator` takes; each field is a flag of that name."""
 
-    engine_image: str = field(
-        metadata={"help": "image of the engine, where a resource names none"}
-    )
+    engine_image: str = field(metadata={"help": "image of the engine, where a resource names none"})
     controller_image: str = field(metadata={"help": "image of the controller"})
     namespace: str = field(
         default="", metadata={"help": "namespaces to watch, with commas between"}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.cluster.kinds import CHILDREN
@@ -42,7 +43,7 @@ class Hearing:
         """An event about a resource."""
         self._take(namespace, name)
 
-    def of_child(self, namespace: str | None, own_labels: "Any") -> None:
+    def of_child(self, namespace: str | None, own_labels: Any) -> None:
         """An event about something that belongs to one, or says so."""
         self._take(namespace, own_labels.get(labels.NAME))
 
@@ -93,6 +94,9 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = 70
     settings.watching.chunk_size = 500
+    for kind in _WATCHED_CHILDREN:
+        # What others have is not even sent.
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = labels.NAME
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = (1, 2, 4, 8, 10, 10, 10)
@@ -101,7 +105,8 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.execution.default_backoff = 15
     settings.execution.max_workers = 4
     settings.scanning.disabled = True
-    settings.process.ultimate_exiting_timeout = 1
+    # Our own end is quicker, and lets the Lease go first.
+    settings.process.ultimate_exiting_timeout = None
     settings.persistence.finalizer = "pipelineserve.dev/operator"
     return settings
 
@@ -121,6 +126,6 @@ async def watch(
         clusterwide=not namespaces,
         standalone=True,
         # Without one, Kopf asks the system for a user's name, which a pod may not have.
-        identity=kopf.peering.Identity(identity) if hasattr(kopf, "peering") else identity,
+        identity=Identity(identity),
         stop_flag=stop,
     )

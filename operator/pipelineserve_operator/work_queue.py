@@ -162,7 +162,7 @@ class WorkQueue(Generic[KeyT]):
     async def _work(self, key: KeyT) -> None:
         try:
             pause_s = await self._look(key)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 # the other keys must go on
             pause_s = self._failed(key, error)
         else:
             self._num_failures.pop(key, None)

@@ -67,9 +67,7 @@ class Place:
 
     def pods(self, name: str = "small") -> dict[str, JsonObject]:
         found = self.objects(name)
-        return {
-            key.partition("/")[2]: one for key, one in found.items() if key.startswith("pods/")
-        }
+        return {key.partition("/")[2]: one for key, one in found.items() if key.startswith("pods/")}
 
     def make_ready(self, name: str = "small", *, is_ready: bool = True) -> None:
         """What a kubelet would say of every pod that is there."""
@@ -112,9 +110,7 @@ def status_of(pod: JsonObject, *, is_ready: bool) -> JsonObject:
         }
         for one in pod["spec"]["containers"]
     ]
-    return {
-        "status": {"phase": "Running", "conditions": [ready], "containerStatuses": containers}
-    }
+    return {"status": {"phase": "Running", "conditions": [ready], "containerStatuses": containers}}
 
 
 @pytest.fixture(scope="module")

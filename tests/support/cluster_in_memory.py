@@ -44,7 +44,9 @@ class ClusterInMemory:
         self._ask(f"list {kind.kind}")
         found = (one for place, one in self.objects.items() if place[:2] == (kind, namespace))
         return [
-            copy.deepcopy(one) for one in found if _has(one, labels or {}) and _is(one, fields or {})
+            copy.deepcopy(one)
+            for one in found
+            if _has(one, labels or {}) and _is(one, fields or {})
         ]
 
     async def apply(self, document: JsonObject) -> JsonObject:
@@ -148,7 +150,11 @@ class ClusterInMemory:
             "uid": f"uid-{self._number}",
             "creationTimestamp": text_of(self.now_s),
             **{key: kept[key] for key in ("uid", "creationTimestamp") if key in kept},
-            **{key: value for key, value in document["metadata"].items() if key != "uid" or not kept},
+            **{
+                key: value
+                for key, value in document["metadata"].items()
+                if key != "uid" or not kept
+            },
             "resourceVersion": str(self._number),
             "managedFields": [_entry(document)],
         }

@@ -143,7 +143,9 @@ class Operating:
     def written(self) -> list[str]:
         """What was written since the last time, events and status apart."""
         writes, self.cluster.writes = self.cluster.writes, []
-        return [one for one in writes if " Event " not in f" {one} " and not one.startswith("status")]
+        return [
+            one for one in writes if " Event " not in f" {one} " and not one.startswith("status")
+        ]
 
 
 def a_report(**changes: Any) -> ResourceReport:

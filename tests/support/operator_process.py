@@ -83,7 +83,12 @@ def operator_running(
     command = [
         *(sys.executable, "-m", "pipelineserve_operator"),
         *("--kubeconfig", str(kubeconfig), "--namespace", namespace),
-        *("--engine-image", "example.com/engine:1", "--controller-image", "example.com/controller:1"),
+        *(
+            "--engine-image",
+            "example.com/engine:1",
+            "--controller-image",
+            "example.com/controller:1",
+        ),
         *("--probe-host", "127.0.0.1", "--probe-port", "0", "--metrics-port", "0"),
         *flags,
     ]

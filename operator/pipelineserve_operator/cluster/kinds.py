@@ -41,7 +41,7 @@ class Kind(Enum):
         return self.api_version.rpartition("/")[2]
 
     def path(self, namespace: str, name: str = "") -> str:
-        """Of all objects of a namespace, or of all namespaces for "", or of the one of this name."""
+        """Of all objects of a namespace (of all of them for ""), or of the one of this name."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         place = f"{root}/namespaces/{namespace}" if namespace else root
         objects = f"{place}/{self.plural}"

@@ -47,6 +47,7 @@ def next_figures(
         old: what is said; None for nothing.
         newest: what could be said; None keeps the old.
         written_s: when figures were last written by this process; None if never.
+        now_s: on the same clock.
     """
     if newest is None or (old is not None and not _is_step(old, newest)):
         return Figures(old)
@@ -56,7 +57,9 @@ def next_figures(
     return Figures(newest)
 
 
-def summary_of(slo: SloStatus | None, spec: SloSpec, num_serving: int, num_wanted: int) -> SummaryStatus:
+def summary_of(
+    slo: SloStatus | None, spec: SloSpec, num_serving: int, num_wanted: int
+) -> SummaryStatus:
     """Texts for `kubectl get`."""
     said = slo or SloStatus()
     attained = said.attainment_percent

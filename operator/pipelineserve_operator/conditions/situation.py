@@ -89,10 +89,12 @@ class Situation:
 
     @property
     def num_outdated(self) -> int:
-        """Wanted replicas that are there in an older revision."""
+        """Wanted replicas that are there in an older revision, if only beside today's."""
         revision = self.plan.revision if self.plan is not None else None
-        newest = (one.newest for one in self.wanted)
-        return sum(one is not None and one.revision != revision for one in newest)
+        return sum(
+            any(one.sets and one.revision != revision for one in replica.groups)
+            for replica in self.wanted
+        )
 
     def waiting(self) -> tuple[tuple[ReplicaSeen, Waiting], ...]:
         """Wanted replicas that are not whole, and why."""
@@ -101,11 +103,7 @@ class Situation:
 
     def overdue(self) -> tuple[ReplicaSeen, ...]:
         """Wanted replicas that have not served for longer than a start may take."""
-        return tuple(
-            one
-            for one, deadline_s in self.deadlines_s()
-            if deadline_s <= self.now_s
-        )
+        return tuple(one for one, deadline_s in self.deadlines_s() if deadline_s <= self.now_s)
 
     def deadlines_s(self) -> tuple[tuple[ReplicaSeen, float], ...]:
         """By when each replica that is starting must serve."""

@@ -55,6 +55,7 @@ def status_of(situation: Situation, figures_written_s: float | None) -> Said:
     """What the status is to say.
 
     Args:
+        situation: of the resource.
         figures_written_s: when this process last wrote figures of the resource.
     """
     old = situation.view.resource.get("status") or {}
@@ -125,7 +126,11 @@ def _conditions(situation: Situation, old: JsonObject) -> tuple[Condition, ...]:
     is_settling = situation.report is not None and not situation.report.is_conclusive
     return tuple(
         _condition(
-            kind, verdict, before.get(kind.value), situation, keeps=is_settling and kind in _OF_SIDECARS
+            kind,
+            verdict,
+            before.get(kind.value),
+            situation,
+            keeps=is_settling and kind in _OF_SIDECARS,
         )
         for kind, verdict in verdicts(situation).items()
     )

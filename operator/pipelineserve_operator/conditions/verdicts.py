@@ -57,7 +57,9 @@ def ready(situation: Situation) -> Verdict:
 def progressing(situation: Situation) -> Verdict:
     """As a Deployment's: true while something changes, and true when nothing has to."""
     steps = situation.plan.steps if situation.plan is not None else None
-    causes = [one.cause for one in (*steps.drained, *steps.started, *steps.removed)] if steps else []
+    causes = (
+        [one.cause for one in (*steps.drained, *steps.started, *steps.removed)] if steps else []
+    )
     waiting = situation.waiting()
     failed = [cause for cause in causes if cause.is_failure]
     if failed:
@@ -68,7 +70,9 @@ def progressing(situation: Situation) -> Verdict:
         text = f"{situation.num_updated} of {num_wanted} replicas are of the present revision"
         return Verdict(ConditionStatus.TRUE, "RollingOut", _with(text, waiting))
     if waiting or causes:
-        return Verdict(ConditionStatus.TRUE, "Starting" if waiting else "Scaling", _with("", waiting))
+        return Verdict(
+            ConditionStatus.TRUE, "Starting" if waiting else "Scaling", _with("", waiting)
+        )
     return Verdict(ConditionStatus.TRUE, "Complete", "everything is as the resource says")
 
 

@@ -15,7 +15,7 @@ from pipelineserve_operator.render import JsonObject
 from pipelineserve_operator.render.quantities import amount
 
 Fields: TypeAlias = Mapping[str, Any]
-"""A set of fields as `managedFields` has it: `f:` a field, `k:` an element of a list by its keys."""
+"""Fields as `managedFields` has them: `f:` a field, `k:` an element of a list by its keys."""
 
 # The server writes these in its own spelling.
 _QUANTITIES = frozenset({"requests", "limits"})
@@ -119,7 +119,7 @@ def _element(elements: Any, keys: Mapping[str, Any]) -> Any:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or value == "" or value == [] or value == {}
+    return value is None or (isinstance(value, str | list | Mapping) and not value)
 
 
 def _number(quantity: Any) -> Decimal | str:

@@ -81,9 +81,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be written."""
-        return not any(
-            (self.unreadable, self.shared, self.key_secrets, self.sets, self.deletions)
-        )
+        return not any((self.unreadable, self.shared, self.key_secrets, self.sets, self.deletions))
 
 
 def plan_for(view: View, subject: Subject, settings: OperatorSettings, now_s: float) -> Plan:
@@ -146,9 +144,7 @@ def _noted(
         yield _annotated(one, {RESTARTS: restarts_text(restarts_s)} if restarts_s else {})
 
 
-def _without_pods(
-    subject: Subject, templates: Templates, drained: Drained
-) -> Iterator[JsonObject]:
+def _without_pods(subject: Subject, templates: Templates, drained: Drained) -> Iterator[JsonObject]:
     """The group's sets with no pod wanted, and why."""
     seen = drained.seen
     template = templates.by_revision.get(seen.revision)
@@ -228,7 +224,5 @@ def _deletion(kind: Kind, one: JsonObject) -> Deletion:
 
 
 def _without(view: View, unreadable: tuple[JsonObject, ...]) -> View:
-    kept = (
-        one for one in view.children.get(Kind.CONTROLLER_REVISION, ()) if one not in unreadable
-    )
+    kept = (one for one in view.children.get(Kind.CONTROLLER_REVISION, ()) if one not in unreadable)
     return replace(view, children={**view.children, Kind.CONTROLLER_REVISION: tuple(kept)})

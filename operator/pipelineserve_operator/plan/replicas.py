@@ -103,9 +103,7 @@ def replicas_seen(view: View, num_wanted: int) -> tuple[ReplicaSeen, ...]:
     groups = _groups(view.sets, view.pods)
     indices = {*range(num_wanted), *(one.group.replica_index for one in groups)}
     return tuple(
-        ReplicaSeen(
-            index, tuple(one for one in groups if one.group.replica_index == index)
-        )
+        ReplicaSeen(index, tuple(one for one in groups if one.group.replica_index == index))
         for index in sorted(indices)
     )
 

@@ -11,7 +11,6 @@ from enum import Enum
 from pipelineserve.api import PipelineServeSpec
 from pipelineserve_operator.plan.failures import (
     Failure,
-    Health,
     budget_of,
     health_of,
     overdue_s,
@@ -84,8 +83,11 @@ class Steps:
 
 @dataclass(slots=True)
 class _Draft:
-    """Steps while they are being collected."""
+    """Steps while they are being collected, and what they are decided by."""
 
+    spec: PipelineServeSpec
+    revision: str | None
+    now_s: float
     kept: list[GroupSeen] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
     drained: list[Drained] = field(default_factory=list)
@@ -112,76 +114,56 @@ def next_steps(
 
     Args:
         replicas: wanted ones and those that are left over.
+        spec: of the resource.
         revision: of the rolling fields; None if no group can be made of them: then nothing is
             started or replaced, and what is there serves on.
+        now_s: seconds since 1970.
     """
-    draft, outdated = _Draft(), []
+    draft, outdated = _Draft(spec, revision, now_s), []
     wanted = [one for one in replicas if one.index < spec.replicas]
     for replica in replicas:
         if replica.index >= spec.replicas:
             draft.removed += [Removed(g, Cause.SCALED_DOWN) for g in replica.groups if g.sets]
         elif replica.newest is None:
-            _begin(replica, spec, revision, now_s, draft)
+            _begin(replica, draft)
         elif replica.newest.draining:
-            _start_next(replica, replica.newest, spec, revision, now_s, draft)
+            _start_next(replica, replica.newest, draft)
         else:
-            outdated += _settle(replica, replica.newest, spec, revision, now_s, draft)
-    _replace(outdated, wanted, spec, revision, draft)
+            outdated += _settle(replica, replica.newest, draft)
+    _replace(outdated, wanted, draft)
     return draft.steps()
 
 
-def _begin(
-    replica: ReplicaSeen,
-    spec: PipelineServeSpec,
-    revision: str | None,
-    now_s: float,
-    draft: _Draft,
-) -> None:
+def _begin(replica: ReplicaSeen, draft: _Draft) -> None:
     """A replica without sets: new, or its sets were taken away."""
     alive = [g for g in replica.groups if any(not pod.is_gone_soon for pod in g.pods)]
     if alive:
         # Pods that lost their set get it back rather than end.
-        draft.started.append(
-            Started(alive[-1].group, alive[-1].revision, cause=Cause.PODS_LOST)
-        )
-    elif revision is not None and _has_ended(replica.groups, spec, now_s, draft):
-        draft.started.append(Started(replica.next_group, revision))
+        draft.started.append(Started(alive[-1].group, alive[-1].revision, cause=Cause.PODS_LOST))
+    elif draft.revision is not None and _has_ended(replica.groups, draft):
+        draft.started.append(Started(replica.next_group, draft.revision))
 
 
-def _start_next(
-    replica: ReplicaSeen,
-    newest: GroupSeen,
-    spec: PipelineServeSpec,
-    revision: str | None,
-    now_s: float,
-    draft: _Draft,
-) -> None:
-    """A replica whose group drains: when that is done, and no pause is kept, the next one starts."""
+def _start_next(replica: ReplicaSeen, newest: GroupSeen, draft: _Draft) -> None:
+    """A replica whose group drains: once that is done, and after a pause, the next one starts."""
     cause = _cause(newest.draining)
     draft.drained.append(Drained(newest, cause))
     _keep_serving((g for g in replica.groups if g.sets and g is not newest), draft)
-    if not _has_ended((g for g in replica.groups if not g.serves), spec, now_s, draft):
+    if not _has_ended((g for g in replica.groups if not g.serves), draft):
         return
     # Without a template of today, what ran until now is better than nothing.
-    revision = revision or newest.revision
-    budget = budget_of(newest, spec.recovery, now_s)
+    revision = draft.revision or newest.revision
+    budget = budget_of(newest, draft.spec.recovery, draft.now_s)
     if not cause.is_failure:
         draft.started.append(Started(replica.next_group, revision, cause=cause))
-    elif budget.not_before_s > now_s:
+    elif budget.not_before_s > draft.now_s:
         draft.moments_s.append(budget.not_before_s)
     else:
-        restarts_s = (*budget.recent_s, float(int(now_s)))
+        restarts_s = (*budget.recent_s, float(int(draft.now_s)))
         draft.started.append(Started(replica.next_group, revision, restarts_s, cause))
 
 
-def _settle(
-    replica: ReplicaSeen,
-    newest: GroupSeen,
-    spec: PipelineServeSpec,
-    revision: str | None,
-    now_s: float,
-    draft: _Draft,
-) -> list[ReplicaSeen]:
+def _settle(replica: ReplicaSeen, newest: GroupSeen, draft: _Draft) -> list[ReplicaSeen]:
     """A replica whose newest group is to stay, or to be replaced: then it is returned."""
     older = [one for one in replica.groups if one.sets and one is not newest]
     is_done = newest.is_whole or not any(one.serves for one in older)
@@ -189,12 +171,9 @@ def _settle(
         draft.removed += [Removed(one, Cause.REPLACED) for one in older]
     else:
         _keep_serving(older, draft)
-    if revision is not None and newest.revision != revision:
+    if draft.revision is not None and newest.revision != draft.revision:
         return [replica]
-    health = health_of(newest, spec.recovery, now_s)
-    if health.judged_again_s is not None:
-        draft.moments_s.append(health.judged_again_s)
-    _recover(replica, newest, health, spec, now_s, draft)
+    _recover(replica, newest, draft)
     return []
 
 
@@ -207,31 +186,23 @@ def _keep_serving(older: Iterable[GroupSeen], draft: _Draft) -> None:
             draft.removed.append(Removed(one, Cause.REPLACED))
 
 
-def _recover(
-    replica: ReplicaSeen,
-    newest: GroupSeen,
-    health: Health,
-    spec: PipelineServeSpec,
-    now_s: float,
-    draft: _Draft,
-) -> None:
+def _recover(replica: ReplicaSeen, newest: GroupSeen, draft: _Draft) -> None:
+    recovery = draft.spec.recovery
+    health = health_of(newest, recovery, draft.now_s)
+    if health.judged_again_s is not None:
+        draft.moments_s.append(health.judged_again_s)
     if health.failure is None:
         draft.kept.append(newest)
-    elif budget_of(newest, spec.recovery, now_s).is_spent:
+    elif budget_of(newest, recovery, draft.now_s).is_spent:
         draft.kept.append(newest)
         draft.exhausted.append((replica.index, health.failure))
     else:
         draft.drained.append(Drained(newest, Cause(health.failure.value)))
 
 
-def _replace(
-    outdated: Iterable[ReplicaSeen],
-    wanted: Sequence[ReplicaSeen],
-    spec: PipelineServeSpec,
-    revision: str | None,
-    draft: _Draft,
-) -> None:
+def _replace(outdated: Iterable[ReplicaSeen], wanted: Sequence[ReplicaSeen], draft: _Draft) -> None:
     """Groups of an older revision: at once if they do not serve, else within the bounds."""
+    rollout, revision = draft.spec.rollout, draft.revision
     num_down = sum(one.serving is None for one in wanted)
     num_beside = sum(_has_two(one) for one in wanted)
     for replica in outdated:
@@ -244,11 +215,11 @@ def _replace(
             # An edit came before the one beside was ready: it goes, another comes.
             draft.removed.append(Removed(newest, Cause.ROLLOUT))
             draft.started.append(Started(replica.next_group, revision, cause=Cause.ROLLOUT))
-        elif num_beside < spec.rollout.max_surge:
+        elif num_beside < rollout.max_surge:
             num_beside += 1
             draft.kept.append(newest)
             draft.started.append(Started(replica.next_group, revision, cause=Cause.ROLLOUT))
-        elif num_down < spec.rollout.max_unavailable:
+        elif num_down < rollout.max_unavailable:
             num_down += 1
             draft.drained.append(Drained(newest, Cause.ROLLOUT))
         else:
@@ -260,14 +231,12 @@ def _has_two(replica: ReplicaSeen) -> bool:
     return replica.serving is not None and newest is not None and newest is not replica.serving
 
 
-def _has_ended(
-    groups: Iterable[GroupSeen], spec: PipelineServeSpec, now_s: float, draft: _Draft
-) -> bool:
+def _has_ended(groups: Iterable[GroupSeen], draft: _Draft) -> bool:
     """Whether no pod is left, or only such as will never end; else looks again when that may be."""
     left = [pod for group in groups for pod in group.pods]
-    ends_s = [overdue_s(pod, spec.recovery) for pod in left]
-    draft.moments_s += [end_s for end_s in ends_s if end_s is not None and end_s > now_s]
-    return all(end_s is not None and end_s <= now_s for end_s in ends_s)
+    ends_s = [overdue_s(pod, draft.spec.recovery) for pod in left]
+    draft.moments_s += [end_s for end_s in ends_s if end_s is not None and end_s > draft.now_s]
+    return all(end_s is not None and end_s <= draft.now_s for end_s in ends_s)
 
 
 def _cause(text: str) -> Cause:

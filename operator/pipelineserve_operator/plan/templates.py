@@ -1,4 +1,4 @@
-"""The templates of a resource's groups: those that are kept, and today's, which is made if need be."""
+"""The templates of a resource's groups: those that are kept, and today's, made if need be."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

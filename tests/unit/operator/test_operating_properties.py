@@ -17,9 +17,9 @@ EDITS = st.one_of(
     st.integers(0, 4).map(lambda number: {"replicas": number}),
     st.sampled_from("abc").map(lambda name: {"model.uri": f"hf://org/{name}"}),
     st.integers(100, 3000).map(lambda span: {"slo.ttft.milliseconds": span}),
-    st.sampled_from([{"maxSurge": 0, "maxUnavailable": 1}, {"maxSurge": 1, "maxUnavailable": 0}]).map(
-        lambda rollout: {"rollout": rollout}
-    ),
+    st.sampled_from(
+        [{"maxSurge": 0, "maxUnavailable": 1}, {"maxSurge": 1, "maxUnavailable": 0}]
+    ).map(lambda rollout: {"rollout": rollout}),
     st.sampled_from(["SGLang", "Torch"]).map(lambda name: {"engine.type": name}),
 )
 HAPPENINGS = st.sampled_from(

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,6 @@ from pipelineserve.policy.control.answers import Answer
 from pipelineserve_operator.cluster import ApiError, Kind
 from pipelineserve_operator.findings import Finding, LinkReason
 from rendering import SETTINGS
-from dataclasses import replace
 
 SPREAD = {"parallelism.stagesPerPod": 2}
 
@@ -168,7 +168,10 @@ def test_a_broken_edit_stops_at_the_first_group() -> None:
 def test_scaling_takes_the_highest_and_leaves_the_others_alone() -> None:
     operating = Operating({"replicas": 3, **SPREAD})
     operating.settle()
-    uids = {one["metadata"]["name"]: one["metadata"]["uid"] for one in operating.cluster.of_kind(Kind.POD)}
+    uids = {
+        one["metadata"]["name"]: one["metadata"]["uid"]
+        for one in operating.cluster.of_kind(Kind.POD)
+    }
     assert len(operating.names(Kind.SECRET)) == 3
     operating.written()
     operating.edit({"replicas": 1})
@@ -251,7 +254,9 @@ def test_a_name_that_somebody_else_has_is_left_alone() -> None:
     operating.look()
     assert operating.condition("Stalled")[:2] == ("True", "NameTaken")
     assert "Service small-api" in operating.condition("Stalled")[2]
-    (service,) = [s for s in operating.cluster.of_kind(Kind.SERVICE) if s["metadata"]["name"] == "small-api"]
+    (service,) = [
+        s for s in operating.cluster.of_kind(Kind.SERVICE) if s["metadata"]["name"] == "small-api"
+    ]
     assert service["spec"] == {"ports": []}
 
 

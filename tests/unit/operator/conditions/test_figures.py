@@ -1,5 +1,7 @@
 """Latencies are written when they change by a step, and not too often."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,7 @@ from pipelineserve_operator.conditions.figures import (
     summary_of,
 )
 
-OLD = SloStatus(
-    attainment_percent=97, ttft_milliseconds=1000, tpot_milliseconds=100, requests=1000
-)
+OLD = SloStatus(attainment_percent=97, ttft_milliseconds=1000, tpot_milliseconds=100, requests=1000)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_figures_are_never_written_more_often_than_allowed(
         if found.slo != said:
             said, written_s = found.slo, now_s
             writes.append(now_s)
-    assert all(b - a >= LEAST_INTERVAL_S - 1e-9 for a, b in zip(writes, writes[1:], strict=False))
+    assert all(b - a >= LEAST_INTERVAL_S - 1e-9 for a, b in pairwise(writes))
 
 
 def test_a_summary_shows_what_is_measured_against_what_is_wanted() -> None:

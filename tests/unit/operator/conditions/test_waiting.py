@@ -165,7 +165,12 @@ def test_conditions_of_others_are_left_alone_and_cost_no_write() -> None:
     operating = Operating()
     operating.settle()
     operating.status["conditions"].append(
-        {"type": "Theirs", "status": "True", "reason": "A", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        {
+            "type": "Theirs",
+            "status": "True",
+            "reason": "A",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
     )
     operating.cluster.writes.clear()
     operating.look()
