@@ -97,6 +97,7 @@ class Operator:
         self, settings: ProcessSettings, configuration: kubernetes.client.Configuration
     ) -> None:
         self._settings = settings
+        self._configuration = configuration
         self._identity = settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}"
         chance = random.Random()  # noqa: S311 # it spreads looks, it guards nothing
         rates = Rates(settings.requests_per_second, 2.0 * settings.requests_per_second)
@@ -188,7 +189,7 @@ class Operator:
         await watch(
             self._hearing,
             self._settings.namespaces,
-            self._settings.kubeconfig,
+            self._configuration,
             self._identity,
             self._stop,
         )

@@ -258,7 +258,7 @@ class Reconciler:
     async def _say(
         self, situation: Situation, figures_s: float | None, now_s: float
     ) -> tuple[Said, JsonObject, float | None]:
-        """Write the status if it differs; what it says, the resource then, and when figures were."""
+        """Write the status if it differs; what it says, the resource then, when figures were."""
         said = status_of(situation, figures_s)
         resource = situation.view.resource
         document = document_of(said.status, resource)

@@ -11,6 +11,7 @@ from typing import Any
 
 import kopf
 from kopf._core.engines.peering import Identity
+from kubernetes.client import Configuration
 
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.cluster.kinds import CHILDREN
@@ -53,15 +54,28 @@ class Hearing:
             self._heard(Key(namespace, name))
 
 
-def registry_for(hearing: Hearing, kubeconfig: str) -> kopf.OperatorRegistry:
+def login_of(configuration: Configuration) -> kopf.ConnectionInfo:
+    """Kopf's connection to where ours leads; asked for again whenever a token has ended."""
+    authorization = configuration.auth_settings().get("BearerToken", {}).get("value", "")
+    scheme, _, token = authorization.partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        scheme=scheme or None,
+        token=token or None,
+    )
+
+
+def registry_for(hearing: Hearing, configuration: Configuration) -> kopf.OperatorRegistry:
     """Handlers that enqueue, and how to log in."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def _log_in(**given: Any) -> Any:
-        if kubeconfig:
-            return kopf.login_with_kubeconfig(**given)
-        return kopf.login_with_service_account(**given)
+    async def _log_in(**_: Any) -> kopf.ConnectionInfo:
+        return login_of(configuration)
 
     served = Kind.PIPELINE_SERVE
 
@@ -114,13 +128,13 @@ def watch_settings() -> kopf.OperatorSettings:
 async def watch(
     hearing: Hearing,
     namespaces: tuple[str, ...],
-    kubeconfig: str,
+    configuration: Configuration,
     identity: str,
     stop: asyncio.Event,
 ) -> None:
     """Until `stop` is set. Ends with an error when a watch cannot go on: start the process anew."""
     await kopf.operator(
-        registry=registry_for(hearing, kubeconfig),
+        registry=registry_for(hearing, configuration),
         settings=watch_settings(),
         namespaces=namespaces,
         clusterwide=not namespaces,

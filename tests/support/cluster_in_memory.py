@@ -224,7 +224,7 @@ def _named(document: JsonObject) -> str:
 
 
 def _has(one: JsonObject, wanted: Mapping[str, str]) -> bool:
-    return wanted.items() <= one["metadata"].get("labels", {}).items()
+    return bool(wanted.items() <= one["metadata"].get("labels", {}).items())
 
 
 def _is(one: JsonObject, wanted: Mapping[str, str]) -> bool:

@@ -107,6 +107,13 @@ class KubeApi:
         headers = {"Content-Type": "application/merge-patch+json"}
         return _checked(self._client.patch(path, content=json.dumps(changes), headers=headers))
 
+    def merge_if_there(self, path: str, changes: Mapping[str, Any]) -> None:
+        """The same, of an object that may have gone meanwhile."""
+        headers = {"Content-Type": "application/merge-patch+json"}
+        reply = self._client.patch(path, content=json.dumps(changes), headers=headers)
+        if reply.status_code != httpx.codes.NOT_FOUND:
+            _checked(reply)
+
     def text(self, path: str) -> str:
         """What is no JSON, such as metrics."""
         reply = self._client.get(path)

@@ -8,7 +8,7 @@ from pipelineserve_operator.conditions.situation import Situation
 from pipelineserve_operator.conditions.waiting import Waiting
 from pipelineserve_operator.findings import Finding
 from pipelineserve_operator.plan.replicas import ReplicaSeen
-from pipelineserve_operator.plan.rollout import Cause
+from pipelineserve_operator.plan.rollout import Cause, Steps
 from pipelineserve_operator.render import Role
 
 _MAX_NAMED = 3
@@ -57,9 +57,7 @@ def ready(situation: Situation) -> Verdict:
 def progressing(situation: Situation) -> Verdict:
     """As a Deployment's: true while something changes, and true when nothing has to."""
     steps = situation.plan.steps if situation.plan is not None else None
-    causes = (
-        [one.cause for one in (*steps.drained, *steps.started, *steps.removed)] if steps else []
-    )
+    causes = _causes(steps)
     waiting = situation.waiting()
     failed = [cause for cause in causes if cause.is_failure]
     if failed:
@@ -74,6 +72,14 @@ def progressing(situation: Situation) -> Verdict:
             ConditionStatus.TRUE, "Starting" if waiting else "Scaling", _with("", waiting)
         )
     return Verdict(ConditionStatus.TRUE, "Complete", "everything is as the resource says")
+
+
+def _causes(steps: Steps | None) -> list[Cause]:
+    """Of everything that is under way."""
+    if steps is None:
+        return []
+    of_old = [one.cause for one in steps.drained] + [one.cause for one in steps.removed]
+    return of_old + [one.cause for one in steps.started]
 
 
 def stalled(trouble: Verdict | None) -> Verdict:

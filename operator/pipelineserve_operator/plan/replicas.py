@@ -22,7 +22,8 @@ class GroupSeen:
     @property
     def revision(self) -> str:
         """Of the template that it was made of."""
-        return next((one.revision for one in (*self.sets, *self.pods)), "")
+        of_sets = [one.revision for one in self.sets]
+        return next(iter([*of_sets, *(pod.revision for pod in self.pods)]), "")
 
     @property
     def draining(self) -> str:
