@@ -4,13 +4,14 @@ import base64
 from collections.abc import Callable
 
 from pipelineserve.api import KIND
-from pipelineserve_operator.cluster import Cluster, NameTakenError, kind_of
+from pipelineserve_operator.cluster import ApiError, Cluster, NameTakenError, kind_of
 from pipelineserve_operator.observed import is_owned
 from pipelineserve_operator.plan.planning import Deletion, Plan, Write
 from pipelineserve_operator.render import JsonObject, Subject
 
 _KEY_BYTES = 32
 _KEY = "key"
+_NOT_CHANGED = frozenset({"apiVersion", "kind", "metadata"})
 
 
 class LeftoverError(NameTakenError):
@@ -59,7 +60,20 @@ class Applier:
         if write.is_new:
             await self._check_name(write.document, subject)
         self._count()
-        await self._cluster.apply(write.document)
+        try:
+            await self._cluster.apply(write.document)
+        except ApiError as error:
+            if write.is_new or not error.is_invalid:
+                raise
+            await self._take_back(write.document)
+
+    async def _take_back(self, wanted: JsonObject) -> None:
+        """Somebody's own elements in a list of ours contradict ours, and applying leaves them."""
+        metadata = wanted["metadata"]
+        changes = {key: value for key, value in wanted.items() if key not in _NOT_CHANGED}
+        self._count()
+        await self._cluster.merge(kind_of(wanted), metadata["namespace"], metadata["name"], changes)
+        await self._cluster.apply(wanted)
 
     async def _check_name(self, wanted: JsonObject, subject: Subject) -> None:
         """Applying would make somebody else's object ours in part."""

@@ -144,9 +144,7 @@ class Operator:
 
     async def run(self) -> None:
         """Work until a signal, or until something breaks, which is raised."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+        self._mind_signals()
         async with AsyncExitStack() as stack:
             await self._serve_probes(stack)
             tasks = [asyncio.create_task(part) for part in self._work()]
@@ -159,6 +157,11 @@ class Operator:
             finally:
                 await _ended([*tasks, stopping])
                 self._cluster.close()
+
+    def _mind_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         return [self._leadership.run(), self._queue.run(), self._list_then_watch()]
@@ -191,7 +194,8 @@ class Operator:
             self._settings.namespaces,
             self._configuration,
             self._identity,
-            self._stop,
+            # Kopf's own end is an orderly one, which takes longer than a pod may have.
+            self._mind_signals,
         )
 
     async def _list(self) -> None:

@@ -4,7 +4,6 @@ Only `on.event` handlers are registered: these put no finalizer and no annotatio
 nothing hangs when the operator is away.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -130,10 +129,18 @@ async def watch(
     namespaces: tuple[str, ...],
     configuration: Configuration,
     identity: str,
-    stop: asyncio.Event,
+    begun: Callable[[], None],
 ) -> None:
-    """Until `stop` is set. Ends with an error when a watch cannot go on: start the process anew."""
-    await kopf.operator(
+    """Until cancelled. Ends with an error when a watch cannot go on: start the process anew.
+
+    Args:
+        hearing: is told of events.
+        namespaces: none for all.
+        configuration: of the connection to the API server.
+        identity: of this process.
+        begun: called once Kopf has begun; it has taken the process' signals then.
+    """
+    tasks = await kopf.spawn_tasks(
         registry=registry_for(hearing, configuration),
         settings=watch_settings(),
         namespaces=namespaces,
@@ -141,5 +148,6 @@ async def watch(
         standalone=True,
         # Without one, Kopf asks the system for a user's name, which a pod may not have.
         identity=Identity(identity),
-        stop_flag=stop,
     )
+    begun()
+    await kopf.run_tasks(tasks)

@@ -228,9 +228,12 @@ def test_a_restarted_operator_writes_nothing_and_repairs_only_what_drifted(place
         assert second.figure("pipelineserve_operator_writes_total") == 0.0
         assert place.get()["metadata"]["resourceVersion"] == resource["metadata"]["resourceVersion"]
 
-        path = place.path("api/v1", "services", "small-api")
-        place.api.merge(path, {"spec": {"ports": [{"name": "http", "port": 1}]}})
-        wait_until(lambda: place.api.get(path)["spec"]["ports"][0]["port"], lambda p: p == 8000)
+        path = place.path("api/v1", "configmaps", "small-control")
+        place.api.merge(path, {"data": {"static-chunk-tokens": "1", "theirs": "2"}})
+        wait_until(
+            lambda: place.api.get(path)["data"],
+            lambda data: data["static-chunk-tokens"] != "1" and data["theirs"] == "2",
+        )
         place.api.delete(place.path("apis/networking.k8s.io/v1", "networkpolicies", "small-pods"))
         wait_until(place.objects, lambda found: "networkpolicies/small-pods" in found)
         wait_until(
@@ -238,6 +241,20 @@ def test_a_restarted_operator_writes_nothing_and_repairs_only_what_drifted(place
         )
         assert second.figure("pipelineserve_operator_writes_total") == 2.0
         assert place.get()["metadata"]["resourceVersion"] == resource["metadata"]["resourceVersion"]
+
+
+def test_a_port_that_somebody_changed_is_changed_back(
+    place: Place, operator: OperatorProcess
+) -> None:
+    place.create()
+    wait_until(place.objects, lambda found: "services/small-api" in found)
+    path = place.path("api/v1", "services", "small-api")
+    place.api.merge(path, {"spec": {"ports": [{"name": "http", "port": 1}]}})
+    wait_until(
+        lambda: [one["port"] for one in place.api.get(path)["spec"]["ports"]],
+        lambda ports: ports == [8000],
+    )
+    assert operator.is_running
 
 
 def test_two_operators_take_turns(place: Place) -> None:

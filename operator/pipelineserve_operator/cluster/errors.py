@@ -41,6 +41,11 @@ class ApiError(PipelineServeError):
         return self.status in {429, 500, 502, 503, 504}
 
     @property
+    def is_invalid(self) -> bool:
+        """The object as it would become contradicts itself, or changes what cannot be changed."""
+        return self.status == 422
+
+    @property
     def is_refusal(self) -> bool:
         """The same request will fail again until a person changes something."""
         return self.status in {400, 403, 405, 413, 422}

@@ -223,6 +223,30 @@ def test_drift_is_repaired_and_nothing_else() -> None:
     assert ("Repaired", "Service small-api was not as it should be") in operating.events()
 
 
+def test_what_cannot_be_repaired_by_applying_is_taken_back() -> None:
+    operating = Operating()
+    operating.settle()
+    (service,) = [
+        one
+        for one in operating.cluster.of_kind(Kind.SERVICE)
+        if "api" in str(one["metadata"]["name"])
+    ]
+    changed = copy.deepcopy(service)
+    changed["spec"]["ports"] = [{"name": "http", "port": 1}]
+    operating.cluster.put(changed)
+
+    def refuse_once(what: str) -> None:
+        if what == "apply Service small-api":
+            operating.cluster.fail = lambda _: None
+            raise ApiError(what, 422, "Duplicate value: http")
+
+    operating.cluster.fail = refuse_once
+    operating.look()
+    assert operating.written()[-2:] == ["merge Service small-api", "apply Service small-api"]
+    live = operating.cluster.objects[Kind.SERVICE, "models", "small-api"]
+    assert [one["port"] for one in live["spec"]["ports"]] == [8000]
+
+
 def test_pods_whose_set_was_taken_away_get_it_back() -> None:
     operating = Operating(SPREAD)
     operating.settle()
