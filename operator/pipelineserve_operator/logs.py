@@ -46,7 +46,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def start_logging(log_format: LogFormat) -> None:
-    """Write to stderr from now on; Kopf's own words only if they warn."""
+    """Write to stderr from now on; Kopf's own words only of errors."""
     match log_format:
         case LogFormat.JSON:
             formatter: logging.Formatter = JsonFormatter()
@@ -57,4 +57,5 @@ def start_logging(log_format: LogFormat) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # Beneath that it says that it minds no signals, which is as it should be.
+    logging.getLogger("kopf").setLevel(logging.ERROR)

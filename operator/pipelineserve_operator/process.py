@@ -55,7 +55,7 @@ def main() -> NoReturn:
     start_logging(LogFormat(settings.log_format))
     status = asyncio.run(_run(settings))
     sys.stderr.flush()
-    # Threads may wait for an API server that does not answer; nothing waits for them.
+    # Threads may wait for an API server that does not answer, and watch; nothing waits for them.
     os._exit(status)
 
 
@@ -144,7 +144,9 @@ class Operator:
 
     async def run(self) -> None:
         """Work until a signal, or until something breaks, which is raised."""
-        self._mind_signals()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
         async with AsyncExitStack() as stack:
             await self._serve_probes(stack)
             tasks = [asyncio.create_task(part) for part in self._work()]
@@ -157,11 +159,6 @@ class Operator:
             finally:
                 await _ended([*tasks, stopping])
                 self._cluster.close()
-
-    def _mind_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         return [self._leadership.run(), self._queue.run(), self._list_then_watch()]
@@ -194,8 +191,6 @@ class Operator:
             self._settings.namespaces,
             self._configuration,
             self._identity,
-            # Kopf's own end is an orderly one, which takes longer than a pod may have.
-            self._mind_signals,
         )
 
     async def _list(self) -> None:

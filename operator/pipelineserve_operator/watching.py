@@ -4,24 +4,38 @@ Only `on.event` handlers are registered: these put no finalizer and no annotatio
 nothing hangs when the operator is away.
 """
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import kopf
 from kopf._core.engines.peering import Identity
 from kubernetes.client import Configuration
 
+from pipelineserve.errors import PipelineServeError
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.cluster.kinds import CHILDREN
 from pipelineserve_operator.reconcile import Key
-from pipelineserve_operator.render import labels
+from pipelineserve_operator.render.labels import NAME
+
+Take: TypeAlias = Callable[[str | None, str | None], None]
+"""Gets the namespace and the name of the resource that an event is about."""
 
 _WATCHED_CHILDREN = (*CHILDREN, Kind.POD)
 
 
+class WatchEndedError(PipelineServeError):
+    """A watch has ended, which it never should."""
+
+    def __init__(self, failures: list[BaseException]) -> None:
+        reasons = "; ".join(map(repr, failures)) or "for no reason that it gave"
+        super().__init__(f"expected Kopf to watch for ever, but it ended: {reasons}")
+
+
 class Hearing:
-    """What the watches have brought.
+    """What the watches have brought, in the thread of the event loop.
 
     Args:
         heard: is told which resource an event is about.
@@ -39,18 +53,19 @@ class Hearing:
         """Time since the last event; None before the first."""
         return None if self._last_s is None else self._clock() - self._last_s
 
-    def of_resource(self, namespace: str | None, name: str | None) -> None:
-        """An event about a resource."""
-        self._take(namespace, name)
-
-    def of_child(self, namespace: str | None, own_labels: Any) -> None:
-        """An event about something that belongs to one, or says so."""
-        self._take(namespace, own_labels.get(labels.NAME))
-
-    def _take(self, namespace: str | None, name: str | None) -> None:
+    def take(self, namespace: str | None, name: str | None) -> None:
+        """An event about a resource, or about something that belongs to it, or says so."""
         self._last_s = self._clock()
         if namespace and name:
             self._heard(Key(namespace, name))
+
+    def from_thread(self, loop: asyncio.AbstractEventLoop) -> Take:
+        """`take` for another thread than that of `loop`."""
+
+        def take(namespace: str | None, name: str | None) -> None:
+            loop.call_soon_threadsafe(self.take, namespace, name)
+
+        return take
 
 
 def login_of(configuration: Configuration) -> kopf.ConnectionInfo:
@@ -68,7 +83,7 @@ def login_of(configuration: Configuration) -> kopf.ConnectionInfo:
     )
 
 
-def registry_for(hearing: Hearing, configuration: Configuration) -> kopf.OperatorRegistry:
+def registry_for(take: Take, configuration: Configuration) -> kopf.OperatorRegistry:
     """Handlers that enqueue, and how to log in."""
     registry = kopf.OperatorRegistry()
 
@@ -80,10 +95,10 @@ def registry_for(hearing: Hearing, configuration: Configuration) -> kopf.Operato
 
     @kopf.on.event(served.group, served.version, served.plural, registry=registry)
     async def _resource(namespace: str | None, name: str | None, **_: Any) -> None:
-        hearing.of_resource(namespace, name)
+        take(namespace, name)
 
     async def _child(namespace: str | None, labels: Any, **_: Any) -> None:
-        hearing.of_child(namespace, labels)
+        take(namespace, labels.get(NAME))
 
     for kind in _WATCHED_CHILDREN:
         kopf.on.event(
@@ -91,7 +106,7 @@ def registry_for(hearing: Hearing, configuration: Configuration) -> kopf.Operato
             kind.version,
             kind.plural,
             id=f"child-{kind.plural}",
-            labels={labels.NAME: kopf.PRESENT},
+            labels={NAME: kopf.PRESENT},
             registry=registry,
         )(_child)
     return registry
@@ -109,7 +124,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     for kind in _WATCHED_CHILDREN:
         # What others have is not even sent.
-        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = labels.NAME
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = NAME
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = (1, 2, 4, 8, 10, 10, 10)
@@ -125,23 +140,36 @@ def watch_settings() -> kopf.OperatorSettings:
 
 
 async def watch(
-    hearing: Hearing,
-    namespaces: tuple[str, ...],
-    configuration: Configuration,
-    identity: str,
-    begun: Callable[[], None],
+    hearing: Hearing, namespaces: tuple[str, ...], configuration: Configuration, identity: str
 ) -> None:
     """Until cancelled. Ends with an error when a watch cannot go on: start the process anew.
 
-    Args:
-        hearing: is told of events.
-        namespaces: none for all.
-        configuration: of the connection to the API server.
-        identity: of this process.
-        begun: called once Kopf has begun; it has taken the process' signals then.
+    Kopf has a thread and an event loop of its own: at its end it cancels every task of its loop,
+    whoever's it is, and takes its time; and it takes the signals of the main thread.
     """
-    tasks = await kopf.spawn_tasks(
-        registry=registry_for(hearing, configuration),
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(_kopf(hearing.from_thread(loop), namespaces, configuration, identity))
+        except BaseException as error:  # noqa: BLE001 # it is raised where it is waited for
+            failures.append(error)
+        loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=run, name="kopf", daemon=True).start()
+    await ended.wait()
+    raise WatchEndedError(failures)
+
+
+async def _kopf(
+    take: Take,
+    namespaces: tuple[str, ...],
+    configuration: Configuration,
+    identity: str,
+) -> None:
+    await kopf.operator(
+        registry=registry_for(take, configuration),
         settings=watch_settings(),
         namespaces=namespaces,
         clusterwide=not namespaces,
@@ -149,5 +177,3 @@ async def watch(
         # Without one, Kopf asks the system for a user's name, which a pod may not have.
         identity=Identity(identity),
     )
-    begun()
-    await kopf.run_tasks(tasks)
