@@ -40,17 +40,21 @@ class Place:
         self.resources = f"/apis/pipelineserve.dev/v1alpha1/namespaces/{namespace}/pipelineserves"
 
     def create(self, changes: dict[str, Any] | None = None, name: str = "small") -> None:
+        """A resource, by path below spec."""
         spec = in_spec({"engine.type": "Torch", **(changes or {})})
         document = changed({"metadata.name": name, **spec})
         self.api.apply(f"{self.resources}/{name}", document)
 
     def edit(self, changes: dict[str, Any], name: str = "small") -> None:
+        """Its spec, as a user would."""
         self.api.merge(f"{self.resources}/{name}", {"spec": changes})
 
     def get(self, name: str = "small") -> JsonObject:
+        """The resource as it is."""
         return self.api.get(f"{self.resources}/{name}")
 
     def path(self, root: str, plural: str, name: str = "") -> str:
+        """Of a kind's objects here, or of one."""
         return f"/{root}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
     def objects(self, name: str = "small") -> dict[str, JsonObject]:
@@ -63,10 +67,12 @@ class Place:
         return found
 
     def sets(self, name: str = "small") -> list[str]:
+        """Names of its sets."""
         found = self.objects(name)
         return [key.partition("/")[2] for key in found if key.startswith("statefulsets/")]
 
     def pods(self, name: str = "small") -> dict[str, JsonObject]:
+        """Its pods by name."""
         found = self.objects(name)
         return {key.partition("/")[2]: one for key, one in found.items() if key.startswith("pods/")}
 
@@ -77,11 +83,13 @@ class Place:
             self.api.merge_if_there(path, status_of(pod, is_ready=is_ready))
 
     def condition(self, kind: str, name: str = "small") -> tuple[str, str]:
+        """Status and reason; empty while it is not there."""
         conditions = (self.get(name).get("status") or {}).get("conditions", ())
-        found = next((one for one in conditions if one["type"] == kind), {})
+        found: JsonObject = next((one for one in conditions if one["type"] == kind), {})
         return found.get("status", ""), found.get("reason", "")
 
     def wait_for(self, kind: str, status: str, name: str = "small") -> None:
+        """Until a condition has this status."""
         wait_until(lambda: self.condition(kind, name)[0], lambda found: found == status)
 
     def wait_until_ready(self, name: str = "small") -> None:

@@ -30,6 +30,7 @@ class ClusterInMemory:
     _number: int = 0
 
     async def get(self, kind: Kind, namespace: str, name: str) -> JsonObject | None:
+        """A copy."""
         self._ask(f"get {kind.kind} {name}")
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
@@ -41,6 +42,7 @@ class ClusterInMemory:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[JsonObject]:
+        """Copies, in the order in which they were made."""
         self._ask(f"list {kind.kind}")
         found = (one for place, one in self.objects.items() if place[:2] == (kind, namespace))
         return [
@@ -50,6 +52,7 @@ class ClusterInMemory:
         ]
 
     async def apply(self, document: JsonObject) -> JsonObject:
+        """Put it in place of what was applied before."""
         self._write(f"apply {_named(document)}", document)
         place = _place(document)
         old = self.objects.get(place, {})
@@ -59,12 +62,14 @@ class ClusterInMemory:
         return copy.deepcopy(live)
 
     async def apply_status(self, document: JsonObject) -> JsonObject:
+        """Put it in place of the status."""
         self._write(f"status {_named(document)}", document)
         live = self.objects[_place(document)]
         live["status"] = copy.deepcopy(document["status"])
         return copy.deepcopy(live)
 
     async def create(self, document: JsonObject) -> bool:
+        """Unless the name is taken."""
         self._write(f"create {_named(document)}", document)
         place = _place(document)
         if place in self.objects:
@@ -73,6 +78,7 @@ class ClusterInMemory:
         return True
 
     async def replace(self, document: JsonObject) -> JsonObject:
+        """If nobody was faster."""
         self._write(f"replace {_named(document)}", document)
         place = _place(document)
         old = self.objects[place]
@@ -82,6 +88,7 @@ class ClusterInMemory:
         return copy.deepcopy(self.objects[place])
 
     async def merge(self, kind: Kind, namespace: str, name: str, changes: JsonObject) -> JsonObject:
+        """The fields at the top of the document."""
         self._write(f"merge {kind.kind} {name}", changes)
         place = (kind, namespace, name)
         if place not in self.objects:
@@ -90,12 +97,14 @@ class ClusterInMemory:
         return copy.deepcopy(self.objects[place])
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str | None = None) -> None:
+        """Nothing depends on it here."""
         self._write(f"delete {kind.kind} {name}", {})
         live = self.objects.get((kind, namespace, name))
         if live is not None and uid in {None, live["metadata"]["uid"]}:
             del self.objects[kind, namespace, name]
 
     async def knows(self, kind: Kind) -> bool:
+        """What the test says."""
         self._ask(f"discover {kind.kind}")
         return kind in self.kinds
 

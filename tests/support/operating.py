@@ -34,16 +34,20 @@ class Sidecars:
     said: ResourceReport | None = None
 
     def offer(self, offered: Offered) -> None:
+        """Kept."""
         self.offered.append(offered)
 
     def withdraw(self, uid: str) -> None:
+        """Kept."""
         self.withdrawn.append(uid)
 
     def reports(self, uid: str) -> tuple[Report, ...]:
+        """None: `report` says it all."""
         del uid
         return ()
 
     def report(self, uid: str, spec: PipelineServeSpec) -> ResourceReport | None:
+        """What the test says."""
         del uid, spec
         return self.said
 

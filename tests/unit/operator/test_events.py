@@ -15,17 +15,22 @@ STARTED = Told(EventReason.GROUP_STARTED, "replica 0 starts: Rollout")
 
 
 class Telling:
+    """A recorder, and what it wrote."""
+
     def __init__(self) -> None:
         self.cluster = ClusterInMemory()
         self.restart()
 
     def restart(self) -> None:
+        """Nothing is remembered."""
         self.recorder = Recorder(self.cluster, lambda: self.cluster.now_s)
 
     def tell(self, told: Told = STARTED) -> None:
+        """Of the resource."""
         asyncio.run(self.recorder.tell(RESOURCE, told))
 
     def counts(self) -> dict[str, int]:
+        """By message."""
         return {one["message"]: one["count"] for one in self.cluster.of_kind(Kind.EVENT)}
 
 

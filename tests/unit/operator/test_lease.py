@@ -13,10 +13,13 @@ TIMES = LeaseTimes(duration_s=15.0, renew_s=3.0, deadline_s=9.0)
 
 
 class Clock:
+    """Time that a test moves."""
+
     def __init__(self) -> None:
         self.now_s = 0.0
 
     def __call__(self) -> float:
+        """Seconds."""
         return self.now_s
 
 
@@ -41,15 +44,18 @@ class Two:
         }
 
     def look(self, name: str) -> bool:
+        """Whether it has the Lease then."""
         asyncio.run(self.members[name].look())
         return self.members[name].held.is_set()
 
     def attempt(self, name: str) -> bool:
+        """The same with what `run` makes of errors."""
         asyncio.run(self.members[name]._attempt())
         return self.members[name].held.is_set()
 
     @property
     def spec(self) -> Any:
+        """Of the Lease."""
         return self.cluster.objects[Kind.LEASE, "models", "lease"]["spec"]
 
 

@@ -20,6 +20,7 @@ class Clock:
         self.now_s = 0.0
 
     def __call__(self) -> float:
+        """Seconds."""
         return self.now_s
 
 
@@ -35,6 +36,7 @@ class Looks:
         self.answer: Callable[[str], float | None] = lambda _: None
 
     async def __call__(self, key: str) -> float | None:
+        """Begin, wait, answer."""
         self.begun.append(key)
         self.num_now += 1
         self.most_now = max(self.most_now, self.num_now)

@@ -28,6 +28,7 @@ class Server:
         self.requests: list[Request] = []
 
     def __call__(self, request: Request) -> Reply:
+        """The next reply."""
         self.requests.append(request)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
