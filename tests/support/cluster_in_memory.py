@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelineserve_operator.cluster import ApiError, Kind, kind_of
-from pipelineserve_operator.cluster.access import FIELD_MANAGER
+from pipelineserve_operator.cluster.access import FIELD_OWNER
 from pipelineserve_operator.moments import text_of
 from pipelineserve_operator.render import JsonObject
 
@@ -214,7 +214,7 @@ def _entry(document: JsonObject) -> JsonObject:
     bare = {key: value for key, value in document.items() if key not in {"apiVersion", "kind"}}
     metadata = {k: v for k, v in bare["metadata"].items() if k in {"labels", "annotations"}}
     fields = {**bare, "metadata": metadata}
-    return {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": _fields(fields)}
+    return {"manager": FIELD_OWNER, "operation": "Apply", "fieldsV1": _fields(fields)}
 
 
 def _fields(value: Any) -> dict[str, Any]:

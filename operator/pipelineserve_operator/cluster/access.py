@@ -6,7 +6,7 @@ from typing import Protocol
 from pipelineserve_operator.cluster.kinds import Kind
 from pipelineserve_operator.render import JsonObject
 
-FIELD_MANAGER = "pipelineserve-operator"
+FIELD_OWNER = "pipelineserve-operator"
 """Who the API server takes for the owner of the fields that we set."""
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 
-from pipelineserve_operator.cluster.access import FIELD_MANAGER
+from pipelineserve_operator.cluster.access import FIELD_OWNER
 from pipelineserve_operator.cluster.errors import ApiError, no_answer
 from pipelineserve_operator.cluster.kinds import Kind, kind_of
 from pipelineserve_operator.cluster.token_bucket import TokenBucket
@@ -140,7 +140,7 @@ class RestCluster:
             f"create {_named(document)}",
             "POST",
             kind.path(namespace),
-            {"fieldManager": FIELD_MANAGER},
+            {"fieldManager": FIELD_OWNER},
             document,
         )
         try:
@@ -158,7 +158,7 @@ class RestCluster:
                 f"update {_named(document)}",
                 "PUT",
                 _path(document),
-                {"fieldManager": FIELD_MANAGER},
+                {"fieldManager": FIELD_OWNER},
                 document,
             )
         )
@@ -170,7 +170,7 @@ class RestCluster:
                 f"patch {kind.kind} {namespace}/{name}",
                 "PATCH",
                 kind.path(namespace, name),
-                {"fieldManager": FIELD_MANAGER},
+                {"fieldManager": FIELD_OWNER},
                 changes,
                 _MERGE,
             )
@@ -211,7 +211,7 @@ class RestCluster:
                 f"apply {_named(document)}{subresource}",
                 "PATCH",
                 f"{_path(document)}{subresource}",
-                {"fieldManager": FIELD_MANAGER, "force": "true"},
+                {"fieldManager": FIELD_OWNER, "force": "true"},
                 document,
                 _APPLY,
             )

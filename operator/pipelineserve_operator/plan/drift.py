@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from pipelineserve_operator.cluster.access import FIELD_MANAGER
+from pipelineserve_operator.cluster.access import FIELD_OWNER
 from pipelineserve_operator.render import JsonObject
 from pipelineserve_operator.render.quantities import amount
 
@@ -35,7 +35,7 @@ def has_drifted(wanted: JsonObject, live: JsonObject) -> bool:
 def _owned(live: JsonObject) -> Fields | None:
     """The fields that we applied; None if there are none."""
     for entry in live["metadata"].get("managedFields", ()):
-        is_ours = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        is_ours = entry.get("manager") == FIELD_OWNER and entry.get("operation") == "Apply"
         if is_ours and not entry.get("subresource"):
             fields: Fields = entry.get("fieldsV1", {})
             return fields
