@@ -10,11 +10,10 @@ import click
 from pipelineserve.load.arrivals import ArrivalKind
 from pipelineserve.load.lengths import Lengths, parse_lengths
 from pipelineserve_cli.load.bodies import Endpoint
+from pipelineserve_cli.option_types import EXISTING_FILE, POSITIVE
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-_EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_POSITIVE = click.FloatRange(min=0, min_open=True, max=1e9)
 _MOST_REQUESTS = 1_000_000
 
 
@@ -102,7 +101,7 @@ _OPTIONS = (
     ),
     click.option(
         "--api-key-file",
-        type=_EXISTING_FILE,
+        type=EXISTING_FILE,
         help="File with the API key.  [default: the variable OPENAI_API_KEY, if set]",
     ),
     # Arrivals
@@ -111,19 +110,19 @@ _OPTIONS = (
         type=click.Choice(ArrivalKind, case_sensitive=False),
         help="How requests arrive.  [default: timestamps for a file that has them, else poisson]",
     ),
-    click.option("--rate", type=_POSITIVE, help="Mean arrivals per second.  [default: 1]"),
+    click.option("--rate", type=POSITIVE, help="Mean arrivals per second.  [default: 1]"),
     click.option("--cv", type=click.FloatRange(0.01, 100), default=2.0, show_default=True,
                  help="gamma: standard deviation of the gaps over their mean."),
-    click.option("--burst-on", type=_POSITIVE, default=10.0, show_default=True,
+    click.option("--burst-on", type=POSITIVE, default=10.0, show_default=True,
                  help="bursts: seconds with arrivals."),
-    click.option("--burst-off", type=_POSITIVE, default=10.0, show_default=True,
+    click.option("--burst-off", type=POSITIVE, default=10.0, show_default=True,
                  help="bursts: seconds without."),
-    click.option("--rate-scale", type=_POSITIVE, default=1.0, show_default=True,
+    click.option("--rate-scale", type=POSITIVE, default=1.0, show_default=True,
                  help="timestamps: how many times as fast as in the file."),
     click.option("-n", "--requests", type=click.IntRange(1, _MOST_REQUESTS),
                  help="Requests to measure.  [default: 100; all rows with timestamps; as many as "
                  "fit if only --duration is given]"),
-    click.option("--duration", type=_POSITIVE,
+    click.option("--duration", type=POSITIVE,
                  help="Seconds in which requests may arrive.  [default: 3600]"),
     click.option("--warm-up", type=click.IntRange(0, _MOST_REQUESTS), default=0, show_default=True,
                  help="Further requests at the start that are left out of every figure."),
@@ -135,12 +134,12 @@ _OPTIONS = (
                  "lognormal:median=814,sigma=0.5,max=2048."),
     click.option("--output-tokens", type=LengthsType(), default="64", show_default=True,
                  help="Output length, in the same forms, where the file has none."),
-    click.option("--dataset", type=_EXISTING_FILE,
+    click.option("--dataset", type=EXISTING_FILE,
                  help="Trace (Azure CSV, Mooncake JSON lines), lengths (CSV with prompt_tokens, "
                  "output_tokens), or JSON lines with prompt or messages; .gz as well."),
     click.option("--rows", type=_RowsType(), help="Rows FIRST:END of the file only, END excluded."),
     click.option("--shuffle", is_flag=True, help="Rows in random order; not with timestamps."),
-    click.option("--input-scale", type=_POSITIVE, default=1.0, show_default=True,
+    click.option("--input-scale", type=POSITIVE, default=1.0, show_default=True,
                  help="Factor on the file's prompt lengths."),
     click.option("--longest-tokens", type=click.IntRange(min=2),
                  help="Leave out rows whose prompt and output are longer together."),
@@ -152,21 +151,21 @@ _OPTIONS = (
     click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True,
                  help="0 is greedy."),
     # Sending
-    click.option("--timeout", type=_POSITIVE, default=300.0, show_default=True,
+    click.option("--timeout", type=POSITIVE, default=300.0, show_default=True,
                  help="Seconds that one request may take."),
-    click.option("--drain", type=_POSITIVE, default=300.0, show_default=True,
+    click.option("--drain", type=POSITIVE, default=300.0, show_default=True,
                  help="Seconds that requests may still run after the last arrival."),
     click.option("--max-connections", type=click.IntRange(1, 10_000), default=512,
                  show_default=True, help="Requests at once; waiting for one is generator lag."),
     click.option("--retries", type=click.IntRange(0, 100), default=0, show_default=True,
                  help="Tries after an answer of 429, each after its Retry-After."),
     # Judging
-    click.option("--ttft-ms", type=_POSITIVE, help="Target: send to first token."),
-    click.option("--tpot-ms", type=_POSITIVE, help="Target: per output token after the first."),
-    click.option("--e2e-ms", type=_POSITIVE, help="Target: send to last token."),
+    click.option("--ttft-ms", type=POSITIVE, help="Target: send to first token."),
+    click.option("--tpot-ms", type=POSITIVE, help="Target: per output token after the first."),
+    click.option("--e2e-ms", type=POSITIVE, help="Target: send to last token."),
     click.option("--percentile", type=click.IntRange(50, 99), default=90, show_default=True,
                  help="Percentile that the table shows beside these targets."),
-    click.option("-f", "--filename", type=_EXISTING_FILE,
+    click.option("-f", "--filename", type=EXISTING_FILE,
                  help="Manifest of a PipelineServe whose slo gives the targets."),
     # Output
     click.option("--dry-run", is_flag=True, help="Show the plan and send nothing."),

@@ -9,12 +9,12 @@ import click
 
 from pipelineserve.load.lengths import Lengths
 from pipelineserve_cli.load.options import LengthsType
+from pipelineserve_cli.option_types import POSITIVE
 from pipelineserve_simulator.workloads.registry import WorkloadName
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 _WORKLOADS = [name.value for name in WorkloadName]
-_POSITIVE = click.FloatRange(min=0, min_open=True, max=1e9)
 _MILLISECONDS = click.FloatRange(min=1, max=3_600_000)
 
 
@@ -68,8 +68,8 @@ _OPTIONS = (
                  "lognormal:median=814,sigma=0.5,max=2048."),
     click.option("--output-tokens", type=LengthsType(),
                  help="Output lengths, in the same forms."),
-    click.option("--rate", type=_POSITIVE, help="Mean arrivals per second, all replicas together."),
-    click.option("--rate-scale", type=_POSITIVE,
+    click.option("--rate", type=POSITIVE, help="Mean arrivals per second, all replicas together."),
+    click.option("--rate-scale", type=POSITIVE,
                  help="How many times as fast a workload with times of its own passes."),
     click.option("-n", "--requests", type=click.IntRange(20, 100_000), default=500,
                  show_default=True, help="Requests in each simulation."),
@@ -89,7 +89,7 @@ _OPTIONS = (
                  help="How many layouts are simulated."),
     click.option("--seeds", type=click.IntRange(1, 50), default=3, show_default=True,
                  help="How often each, with other chance."),
-    click.option("--budget-s", type=_POSITIVE, default=120.0, show_default=True,
+    click.option("--budget-s", type=POSITIVE, default=120.0, show_default=True,
                  help="Seconds after which no further simulation begins."),
     # Output
     click.option("--explain", is_flag=True,

@@ -9,6 +9,12 @@ import yaml
 from rich.console import Console
 
 from pipelineserve.errors import Fault, InvalidInputError, ModelUnavailableError
+from pipelineserve_cli.option_types import (
+    AT_LEAST_ONE,
+    NEW_FILE,
+    chunk_tokens_option,
+    json_option,
+)
 from pipelineserve_cli.profiles.compositions import Extent
 from pipelineserve_cli.profiles.fitting import Measured, fit_profile
 from pipelineserve_cli.profiles.task import Task
@@ -24,16 +30,10 @@ from pipelineserve_simulator.hardware.description import HardwareProfile
     "-o",
     "--output",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Profile to write, YAML.",
 )
-@click.option(
-    "--chunk-tokens",
-    default=512,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="The largest micro-batch that is timed.",
-)
+@chunk_tokens_option("The largest micro-batch that is timed.")
 @click.option(
     "--context-tokens",
     default=1024,
@@ -45,11 +45,11 @@ from pipelineserve_simulator.hardware.description import HardwareProfile
     "--rounds",
     default=3,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=AT_LEAST_ONE,
     help="How often everything is timed; medians are over all rounds.",
 )
 @click.option("--device", default="", help="What the machine is, in words; the profile says it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON too.")
+@json_option("Print the profile as JSON too.")
 def profile(  # one parameter per option
     *,
     model: str,

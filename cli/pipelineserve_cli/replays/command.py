@@ -9,6 +9,12 @@ import click
 from rich.console import Console
 
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve_cli.option_types import (
+    EXISTING_FILE,
+    POSITIVE,
+    chunk_tokens_option,
+    json_option,
+)
 from pipelineserve_cli.replays.calls import read_recorded_run, require_calls
 from pipelineserve_cli.replays.comparison import Comparison, compare
 from pipelineserve_cli.replays.outcomes import recorded_outcome
@@ -29,9 +35,6 @@ from pipelineserve_simulator.replay.player import replay as replay_calls
 from pipelineserve_simulator.replay.recorded import RecordedRun
 from pipelineserve_simulator.replay.rerun import Rerun, SchedulerMaker, simulate_again
 
-_POSITIVE = click.FloatRange(min=0.0, min_open=True)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.group()
 def replay() -> None:
@@ -40,7 +43,7 @@ def replay() -> None:
 
 @replay.command()
 @click.argument("path", metavar="JOURNAL", type=click.Path(exists=True, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option("Print JSON instead of a table.")
 def journal(*, path: Path, as_json: bool) -> None:
     """Decide every turn of a sidecar's journal (a file, or its folder) again.
 
@@ -56,11 +59,11 @@ def journal(*, path: Path, as_json: bool) -> None:
 
 
 @replay.command()
-@click.argument("record_file", metavar="RECORD.jsonl", type=_FILE)
+@click.argument("record_file", metavar="RECORD.jsonl", type=EXISTING_FILE)
 @click.option(
     "--profile",
     "profile_file",
-    type=_FILE,
+    type=EXISTING_FILE,
     help="Of the machine, as `pserve profile` writes it: serve the run again on virtual time.",
 )
 @click.option(
@@ -69,17 +72,11 @@ def journal(*, path: Path, as_json: bool) -> None:
     type=click.Choice([name.value for name in BaselineName]),
     help="Serve it by another scheduler as well; needs --profile.",
 )
-@click.option(
-    "--chunk-tokens",
-    default=512,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Static chunk of that scheduler, or its largest.",
-)
-@click.option("--ttft-ms", default=2000.0, show_default=True, type=_POSITIVE, help="Its target.")
-@click.option("--tpot-ms", default=200.0, show_default=True, type=_POSITIVE, help="Its target.")
+@chunk_tokens_option("Static chunk of that scheduler, or its largest.")
+@click.option("--ttft-ms", default=2000.0, show_default=True, type=POSITIVE, help="Its target.")
+@click.option("--tpot-ms", default=200.0, show_default=True, type=POSITIVE, help="Its target.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the profile's noise.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@json_option("Print JSON instead of tables.")
 def run(  # one parameter per option
     *,
     record_file: Path,

@@ -8,14 +8,12 @@ from rich.console import Console
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve_cli.manifests import read_resource
+from pipelineserve_cli.option_types import AT_LEAST_ONE, EXISTING_FILE, NEW_FILE, POSITIVE
 from pipelineserve_cli.traces.conversion import DEFAULT_MAX_REQUESTS, trace_events
 from pipelineserve_cli.traces.picture import picture as draw_picture
 from pipelineserve_cli.traces.record import TraceRecord, read_record
 from pipelineserve_cli.traces.recording import record_demo
 from pipelineserve_cli.traces.summary import summarise_record, summary_table
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -24,8 +22,8 @@ def trace() -> None:
 
 
 @trace.command()
-@click.argument("record_file", metavar="RECORD.jsonl", type=_FILE)
-@click.option("-o", "--output", required=True, type=_NEW_FILE, help="Trace to write, JSON.")
+@click.argument("record_file", metavar="RECORD.jsonl", type=EXISTING_FILE)
+@click.option("-o", "--output", required=True, type=NEW_FILE, help="Trace to write, JSON.")
 @click.option(
     "--max-requests",
     default=DEFAULT_MAX_REQUESTS,
@@ -40,8 +38,8 @@ def convert(*, record_file: Path, output: Path, max_requests: int) -> None:
 
 
 @trace.command()
-@click.argument("record_file", metavar="RECORD.jsonl", type=_FILE)
-@click.option("-o", "--output", required=True, type=_NEW_FILE, help="Picture to write, SVG.")
+@click.argument("record_file", metavar="RECORD.jsonl", type=EXISTING_FILE)
+@click.option("-o", "--output", required=True, type=NEW_FILE, help="Picture to write, SVG.")
 @click.option("--from-s", type=float, help="Begin here, in seconds since the record's start.")
 @click.option("--to-s", type=float, help="End here; by default around the longest prompt.")
 def picture(*, record_file: Path, output: Path, from_s: float | None, to_s: float | None) -> None:
@@ -51,25 +49,25 @@ def picture(*, record_file: Path, output: Path, from_s: float | None, to_s: floa
 
 
 @trace.command()
-@click.option("-f", "--filename", required=True, type=_FILE, help="Manifest of one PipelineServe.")
+@click.option(
+    "-f", "--filename", required=True, type=EXISTING_FILE, help="Manifest of one PipelineServe."
+)
 @click.option(
     "-o",
     "--output",
     required=True,
-    type=_NEW_FILE,
+    type=NEW_FILE,
     help="Trace to write, JSON; the engine's own record stays beside it as .jsonl.",
 )
 @click.option("--port", default=8000, show_default=True, help="Port of the API on loopback.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the load's arrivals.")
-@click.option(
-    "--requests", "num_requests", default=18, show_default=True, type=click.IntRange(min=1)
-)
+@click.option("--requests", "num_requests", default=18, show_default=True, type=AT_LEAST_ONE)
 @click.option(
     "--rate",
     "rate_per_s",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=POSITIVE,
     help="Requests per second; every third has a long prompt.",
 )
 def run(
