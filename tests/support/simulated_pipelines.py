@@ -25,6 +25,7 @@ class PlainCosts:
     hop_s: float = 0.0
     leader_s: float = 0.0
     back_s: float = 0.0
+    sharing_ratio: float = 1.0
 
     def stage_times_s(self, load: StepLoad) -> tuple[float, ...]:
         """The same on every stage."""

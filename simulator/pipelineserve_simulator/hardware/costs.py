@@ -40,6 +40,11 @@ class ProfileCosts:
         """Stages of the layout."""
         return len(self._layers)
 
+    @property
+    def sharing_ratio(self) -> float:
+        """The profile's."""
+        return self._profile.sharing_ratio
+
     def stage_times_s(self, load: StepLoad) -> tuple[float, ...]:
         """Computation of one micro-batch on each stage."""
         layer_s = self.layer_s(load)

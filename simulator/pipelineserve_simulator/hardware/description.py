@@ -197,7 +197,7 @@ class HardwareProfile(_Part):
         device: what one device is.
         layer_floor_s: launching the kernels of one layer; it takes at least as long.
         sharing_ratio: how much longer a step takes while all stages compute, which all times here
-            are, than alone; above 1 where stages share cores or memory.
+            are, than alone; above 1 where stages share cores or memory. See `PipelineCosts`.
     """
 
     name: str

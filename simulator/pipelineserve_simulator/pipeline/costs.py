@@ -13,6 +13,15 @@ class PipelineCosts(Protocol):
         """Stages that each micro-batch passes, virtual ones counted each."""
         ...
 
+    @property
+    def sharing_ratio(self) -> float:
+        """How much longer a step takes while all stages compute than alone; at least 1.
+
+        All times here are those of all computing at once. It is above 1 where stages share cores
+        or memory.
+        """
+        ...
+
     def stage_times_s(self, load: StepLoad) -> tuple[float, ...]:
         """Computation of one micro-batch on each stage, above 0."""
         ...

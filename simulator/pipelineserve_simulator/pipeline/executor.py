@@ -11,7 +11,12 @@ from pipelineserve_simulator.measures.runs import RunOutcome
 from pipelineserve_simulator.pipeline.control import ControlledRun
 from pipelineserve_simulator.pipeline.conveyor import Conveyor, Rank
 from pipelineserve_simulator.pipeline.costs import PipelineCosts
-from pipelineserve_simulator.pipeline.faults import ControlFault, Pace, StageLost, StageSlowed
+from pipelineserve_simulator.pipeline.faults import (
+    ControlFault,
+    SlowedStages,
+    StageLost,
+    StageSlowed,
+)
 from pipelineserve_simulator.pipeline.free_running import FreeRunningConveyor
 from pipelineserve_simulator.pipeline.interleaved import InterleavedConveyor
 from pipelineserve_simulator.pipeline.leader import Leader
@@ -92,19 +97,17 @@ class _Run:
         return self._num_arrived < len(self._requests) or self._leader.scheduler.has_work
 
     def _conveyor_of(self, options: PipelineOptions) -> Conveyor:
-        slowed = [fault for fault in options.faults if isinstance(fault, StageSlowed)]
-        pace = Pace(slowed)
+        leader, heap = self._leader, self._heap
+        slowed = SlowedStages([f for f in options.faults if isinstance(f, StageSlowed)])
         match options.timing:
-            case FreeRunning(sharing_ratio) if sharing_ratio > 1.0:
-                if slowed:
-                    raise ValueError("expected no slowed stages where stages share; leave one out")
-                return SharingConveyor(self._leader, self._heap, sharing_ratio)
+            case FreeRunning() if leader.costs.sharing_ratio > 1.0:
+                return SharingConveyor(leader, heap, slowed)
             case FreeRunning():
-                return FreeRunningConveyor(self._leader, self._heap, pace)
+                return FreeRunningConveyor(leader, heap, slowed)
             case LockStep():
-                return LockStepConveyor(self._leader, self._heap, pace)
+                return LockStepConveyor(leader, heap, slowed)
             case Interleaved(num_workers):
-                return InterleavedConveyor(self._leader, self._heap, pace, num_workers)
+                return InterleavedConveyor(leader, heap, slowed, num_workers)
 
     def _push_arrival(self) -> None:
         if self._num_arrived < len(self._requests):

@@ -96,18 +96,27 @@ def _require_span(start_s: float, end_s: float) -> None:
         raise ValueError(f"expected 0 <= start_s < end_s, got {start_s} and {end_s}")
 
 
-class Pace:
-    """When work on a stage ends, given when the stage is slow.
+class SlowedStages:
+    """How slow each stage is when, and so when work on it ends.
 
     Args:
         slowed: of all stages, in any order.
     """
 
     def __init__(self, slowed: Sequence[StageSlowed]) -> None:
+        # By stage, ascending: from when on its work takes so many times as long.
         self._spans: dict[int, list[tuple[int, float]]] = {}
         for stage_index in {fault.stage_index for fault in slowed}:
             mine = [fault for fault in slowed if fault.stage_index == stage_index]
-            self._spans[stage_index] = _changes(mine)
+            self._spans[stage_index] = _factors(mine)
+
+    def changes(self) -> list[tuple[int, int, float]]:
+        """When which stage begins to take how many times as long, in no order among stages."""
+        return [
+            (at_ticks, stage_index, factor)
+            for stage_index, spans in self._spans.items()
+            for at_ticks, factor in spans
+        ]
 
     def end_ticks(self, stage_index: int, start_ticks: int, work_ticks: int) -> int:
         """When work that takes `work_ticks` at full speed ends."""
@@ -125,7 +134,7 @@ class Pace:
         return at + max(1, round(left * factor))
 
 
-def _changes(slowed: Sequence[StageSlowed]) -> list[tuple[int, float]]:
+def _factors(slowed: Sequence[StageSlowed]) -> list[tuple[int, float]]:
     """When the factor of one stage changes, and to what."""
     moments = sorted({moment for fault in slowed for moment in (fault.start_s, fault.end_s)})
     return [

@@ -5,7 +5,7 @@ from functools import partial
 from pipelineserve_simulator.kernel.events import EventHeap
 from pipelineserve_simulator.kernel.ticks import to_ticks
 from pipelineserve_simulator.pipeline.conveyor import Rank
-from pipelineserve_simulator.pipeline.faults import Pace
+from pipelineserve_simulator.pipeline.faults import SlowedStages
 from pipelineserve_simulator.pipeline.leader import Leader
 from pipelineserve_simulator.pipeline.passage import Passage
 from pipelineserve_simulator.pipeline.sending import Sending
@@ -18,10 +18,10 @@ class FreeRunningConveyor:
     one before: one event per micro-batch is enough.
     """
 
-    def __init__(self, leader: Leader, heap: EventHeap, pace: Pace) -> None:
+    def __init__(self, leader: Leader, heap: EventHeap, slowed: SlowedStages) -> None:
         self._leader = leader
         self._heap = heap
-        self._pace = pace
+        self._slowed = slowed
         self._free_ticks = [0] * leader.costs.num_stages
         self._sending = Sending(leader, heap, self._send)
 
@@ -35,14 +35,14 @@ class FreeRunningConveyor:
         self._sending.close_until(open_ticks)
 
     def _send(self, passage: Passage, ready_ticks: int) -> None:
-        costs, pace, free_ticks = self._leader.costs, self._pace, self._free_ticks
+        costs, slowed, free_ticks = self._leader.costs, self._slowed, self._free_ticks
         transfer_ticks = to_ticks(costs.transfer_s(passage.load.num_tokens))
         work_since_ticks = self._leader.work_since_ticks
         at_ticks = ready_ticks
         for stage_index, idle_ticks in enumerate(free_ticks):
             start_ticks = max(at_ticks, idle_ticks)
             work_ticks = passage.work_ticks(stage_index, passage.noise_factor)
-            end_ticks = pace.end_ticks(stage_index, start_ticks, work_ticks)
+            end_ticks = slowed.end_ticks(stage_index, start_ticks, work_ticks)
             passage.note(max(idle_ticks, work_since_ticks), start_ticks, end_ticks)
             free_ticks[stage_index] = end_ticks
             at_ticks = end_ticks + transfer_ticks

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from pipelineserve_simulator.kernel.events import EventHeap
 from pipelineserve_simulator.kernel.ticks import to_ticks
 from pipelineserve_simulator.pipeline.conveyor import Rank
-from pipelineserve_simulator.pipeline.faults import Pace
+from pipelineserve_simulator.pipeline.faults import SlowedStages
 from pipelineserve_simulator.pipeline.leader import Leader
 from pipelineserve_simulator.pipeline.passage import Passage
 from pipelineserve_simulator.pipeline.sending import Sending
@@ -21,14 +21,16 @@ class InterleavedConveyor:
     Args:
         leader: composes; its costs are by virtual stage.
         heap: of the run.
-        pace: of workers.
+        slowed: by worker.
         num_workers: which virtual stages are shared among, in turn.
 
     Raises:
         ValueError: the virtual stages do not fill the workers evenly.
     """
 
-    def __init__(self, leader: Leader, heap: EventHeap, pace: Pace, num_workers: int) -> None:
+    def __init__(
+        self, leader: Leader, heap: EventHeap, slowed: SlowedStages, num_workers: int
+    ) -> None:
         self._num_stages = leader.costs.num_stages
         if num_workers < 1 or self._num_stages % num_workers:
             raise ValueError(
@@ -37,7 +39,7 @@ class InterleavedConveyor:
             )
         self._leader = leader
         self._heap = heap
-        self._pace = pace
+        self._slowed = slowed
         self._num_workers = num_workers
         # (sequence, virtual stage, micro-batch) by worker.
         self._queues: list[list[tuple[int, int, Passage]]] = [[] for _ in range(num_workers)]
@@ -71,7 +73,7 @@ class InterleavedConveyor:
     def _begin(self, passage: Passage, stage_index: int, now_ticks: int) -> None:
         worker_index = stage_index % self._num_workers
         work_ticks = passage.work_ticks(stage_index, passage.noise_factor)
-        end_ticks = self._pace.end_ticks(worker_index, now_ticks, work_ticks)
+        end_ticks = self._slowed.end_ticks(worker_index, now_ticks, work_ticks)
         idle_ticks = max(self._free_ticks[worker_index], self._leader.work_since_ticks)
         passage.note(idle_ticks, now_ticks, end_ticks)
         self._free_ticks[worker_index] = end_ticks

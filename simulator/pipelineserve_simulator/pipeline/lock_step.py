@@ -5,7 +5,7 @@ from collections import deque
 from pipelineserve_simulator.kernel.events import EventHeap
 from pipelineserve_simulator.kernel.ticks import to_ticks
 from pipelineserve_simulator.pipeline.conveyor import Rank
-from pipelineserve_simulator.pipeline.faults import Pace
+from pipelineserve_simulator.pipeline.faults import SlowedStages
 from pipelineserve_simulator.pipeline.leader import Leader
 from pipelineserve_simulator.pipeline.passage import Passage
 
@@ -17,7 +17,7 @@ class LockStepConveyor:
         ValueError: there is not one slot per stage.
     """
 
-    def __init__(self, leader: Leader, heap: EventHeap, pace: Pace) -> None:
+    def __init__(self, leader: Leader, heap: EventHeap, slowed: SlowedStages) -> None:
         self._num_stages = leader.costs.num_stages
         num_slots = leader.scheduler.settings.num_slots
         if num_slots != self._num_stages:
@@ -27,7 +27,7 @@ class LockStepConveyor:
             )
         self._leader = leader
         self._heap = heap
-        self._pace = pace
+        self._slowed = slowed
         # By stage; None where a slot had nothing to run.
         self._residents: deque[Passage | None] = deque([None] * self._num_stages)
         self._idle_ticks = [0] * self._num_stages
@@ -75,7 +75,7 @@ class LockStepConveyor:
             if passage is None:
                 continue
             work_ticks = passage.work_ticks(stage_index, factor)
-            end_ticks = self._pace.end_ticks(stage_index, start_ticks, work_ticks)
+            end_ticks = self._slowed.end_ticks(stage_index, start_ticks, work_ticks)
             idle_ticks = max(self._idle_ticks[stage_index], self._leader.work_since_ticks)
             passage.note(idle_ticks, start_ticks, end_ticks)
             self._idle_ticks[stage_index] = end_ticks

@@ -20,19 +20,8 @@ Observer = Callable[[Passage, Sequence[Emission]], None]
 class FreeRunning:
     """Each stage takes micro-batches in order, as soon as it and its input are there.
 
-    Attributes:
-        sharing_ratio: how much longer a stage's work takes while all others compute as well, as the
-            costs have it, than alone; above 1 where stages share cores or memory.
-
-    Raises:
-        ValueError: the ratio is below 1.
+    Where the costs say that stages share what they compute with, each is faster while others wait.
     """
-
-    sharing_ratio: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.sharing_ratio < 1.0:
-            raise ValueError(f"sharing_ratio: expected at least 1, got {self.sharing_ratio}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +30,8 @@ class LockStep:
 
     At step t, slot t mod P is composed and stage r computes what was composed r steps before; its
     tokens come back P - 1 steps after it was composed (a broadcast ends every step). The leader's
-    work and the hand-off to the next stage are exposed in every step.
+    work and the hand-off to the next stage are exposed in every step. Stages that share what they
+    compute with take as long as if all of them computed, since nearly always all do.
     """
 
 
@@ -51,6 +41,7 @@ class Interleaved:
 
     Virtual stage v runs on worker v mod `num_workers`; of the micro-batches that wait for a worker
     the oldest goes first, so that they come back in order. The costs are those of virtual stages.
+    Workers that share what they compute with take as long as if all of them computed.
     """
 
     num_workers: int

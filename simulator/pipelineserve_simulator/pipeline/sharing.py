@@ -6,6 +6,7 @@ from functools import partial
 from pipelineserve_simulator.kernel.events import EventHeap
 from pipelineserve_simulator.kernel.ticks import to_ticks
 from pipelineserve_simulator.pipeline.conveyor import Rank
+from pipelineserve_simulator.pipeline.faults import SlowedStages
 from pipelineserve_simulator.pipeline.leader import Leader
 from pipelineserve_simulator.pipeline.passage import Passage
 from pipelineserve_simulator.pipeline.sending import Sending
@@ -18,34 +19,48 @@ class _Stage:
         self.index = index
         self.waiting: deque[Passage] = deque()
         self.current: Passage | None = None
-        # At the pace of all stages computing at once.
+        # At the pace of all stages computing at once, and of a stage that nothing slows.
         self.left_ticks = 0.0
+        self.slow_factor = 1.0
         self.start_ticks = 0
         self.free_ticks = 0
+
+    def clear(self, open_ticks: int) -> None:
+        """Forget all work; the stage can be used again from then on, and is as slow as before."""
+        self.waiting.clear()
+        self.current, self.left_ticks, self.free_ticks = None, 0.0, open_ticks
+
+    def advance(self, done_ticks: float) -> None:
+        """So much would be done on a stage that nothing slows."""
+        self.left_ticks = max(0.0, self.left_ticks - done_ticks / self.slow_factor)
 
 
 class SharingConveyor:
     """As `FreeRunningConveyor`, but how fast a stage computes depends on how many compute.
 
     With all of them its work lasts as the costs say, alone 1 / `sharing_ratio` of it, and in
-    between as the number of others says. So ends move whenever a stage begins or ends.
+    between as the number of others says. So ends move whenever a stage begins or ends, and whenever
+    a fault makes one slower or ends. A slow one slows the others for as long as it computes.
 
     Args:
-        leader: composes.
+        leader: composes; its costs have the ratio.
         heap: of the run.
-        sharing_ratio: at least 1.
+        slowed: when which stage is slow.
     """
 
-    def __init__(self, leader: Leader, heap: EventHeap, sharing_ratio: float) -> None:
+    def __init__(self, leader: Leader, heap: EventHeap, slowed: SlowedStages) -> None:
         self._leader = leader
         self._heap = heap
-        self._ratio = sharing_ratio
+        self._ratio = leader.costs.sharing_ratio
         self._stages = [_Stage(index) for index in range(leader.costs.num_stages)]
         self._at_ticks = 0
         self._pace = 1.0
         # Which of the planned ends still hold: those of the latest plan.
         self._plan = 0
         self._sending = Sending(leader, heap, self._send)
+        for at_ticks, stage_index, factor in slowed.changes():
+            change = partial(self._change, self._stages[stage_index], factor)
+            heap.push(at_ticks, Rank.FAULT, change)
 
     def turn(self, now_ticks: int) -> None:
         """Let idle stages begin, then fill empty slots."""
@@ -57,9 +72,8 @@ class SharingConveyor:
     def reset(self, open_ticks: int) -> None:
         """See `Conveyor`."""
         self._plan += 1
-        self._stages = [_Stage(stage.index) for stage in self._stages]
         for stage in self._stages:
-            stage.free_ticks = open_ticks
+            stage.clear(open_ticks)
         self._sending.close_until(open_ticks)
 
     def _send(self, passage: Passage, ready_ticks: int) -> None:
@@ -84,8 +98,14 @@ class SharingConveyor:
     def _advance(self, now_ticks: int) -> None:
         done_ticks = (now_ticks - self._at_ticks) * self._pace
         for stage in self._stages:
-            stage.left_ticks = max(0.0, stage.left_ticks - done_ticks)
+            stage.advance(done_ticks)
         self._at_ticks = now_ticks
+
+    def _change(self, stage: _Stage, factor: float, now_ticks: int) -> None:
+        """From now on this stage takes so many times as long."""
+        self._advance(now_ticks)
+        stage.slow_factor = factor
+        self._plan_ends(now_ticks)
 
     def _plan_ends(self, now_ticks: int) -> None:
         """From now on at another pace."""
@@ -96,7 +116,7 @@ class SharingConveyor:
         share = (len(busy) - 1) / others
         self._pace = self._ratio / (1.0 + (self._ratio - 1.0) * share) if busy else 1.0
         for stage in busy:
-            end_ticks = now_ticks + round(stage.left_ticks / self._pace)
+            end_ticks = now_ticks + round(stage.left_ticks * stage.slow_factor / self._pace)
             self._heap.push(end_ticks, Rank.STAGE, partial(self._end, stage, self._plan))
 
     def _end(self, stage: _Stage, plan: int, now_ticks: int) -> None:

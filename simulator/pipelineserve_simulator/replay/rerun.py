@@ -100,7 +100,7 @@ def simulate_again(rerun: Rerun) -> RunOutcome:
         requests_of(run),
         scheduler,
         ProfileCosts(profile, layout),
-        PipelineOptions(timing=FreeRunning(profile.sharing_ratio), noise=noise, control=control),
+        PipelineOptions(timing=FreeRunning(), noise=noise, control=control),
     )
 
 

@@ -100,6 +100,16 @@ def test_slots_are_as_many_as_workers_unless_said_otherwise() -> None:
     assert all(request.is_success for request in simulate(virtual).requests)
 
 
+def test_stages_that_share_their_machine_are_faster_while_others_wait() -> None:
+    alone = FixedWorkload((SimulatedRequest(0, 0.0, 400, 20),))
+    sharing = PROFILE.model_copy(update={"sharing_ratio": 2.0})
+    scenario = replace(make_scenario(), workload=alone, has_noise=False)
+    plain, shared = (simulate(replace(scenario, profile=p)) for p in (PROFILE, sharing))
+    for step, faster in zip(plain.steps, shared.steps, strict=True):
+        halves = [time_s / 2.0 for time_s in step.stage_times_s]
+        assert list(faster.stage_times_s) == pytest.approx(halves)
+
+
 def test_stages_that_run_free_are_no_slower_than_in_lock_step() -> None:
     scenario = replace(make_scenario(), has_noise=False)
     free = simulate(replace(scenario, timing=FreeRunning()))

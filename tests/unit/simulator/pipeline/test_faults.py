@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipelineserve_simulator.kernel.ticks import TICKS_PER_S, to_seconds
 from pipelineserve_simulator.pipeline.executor import run_pipeline
-from pipelineserve_simulator.pipeline.faults import Pace, StageLost, StageSlowed
+from pipelineserve_simulator.pipeline.faults import SlowedStages, StageLost, StageSlowed
 from pipelineserve_simulator.pipeline.options import (
     FreeRunning,
     Interleaved,
@@ -20,8 +20,8 @@ SLOW = StageSlowed(stage_index=1, factor=2.0, start_s=10.0, end_s=20.0)
 TIMINGS: tuple[Timing, ...] = (FreeRunning(), LockStep(), Interleaved(num_workers=2))
 
 
-def end_s(pace: Pace, start_s: float, work_s: float, stage_index: int = 1) -> float:
-    ticks = pace.end_ticks(
+def end_s(slowed: SlowedStages, start_s: float, work_s: float, stage_index: int = 1) -> float:
+    ticks = slowed.end_ticks(
         stage_index, round(start_s * TICKS_PER_S), max(1, round(work_s * TICKS_PER_S))
     )
     return to_seconds(ticks)
@@ -41,17 +41,17 @@ def end_s(pace: Pace, start_s: float, work_s: float, stage_index: int = 1) -> fl
 def test_work_takes_longer_while_its_stage_is_slow(
     start_s: float, work_s: float, expected_s: float
 ) -> None:
-    assert end_s(Pace([SLOW]), start_s, work_s) == expected_s
+    assert end_s(SlowedStages([SLOW]), start_s, work_s) == expected_s
 
 
 def test_other_stages_are_not_slowed() -> None:
-    assert end_s(Pace([SLOW]), 10.0, 5.0, stage_index=0) == 15.0
+    assert end_s(SlowedStages([SLOW]), 10.0, 5.0, stage_index=0) == 15.0
 
 
 def test_of_two_that_overlap_the_slower_one_counts() -> None:
-    pace = Pace([SLOW, StageSlowed(1, factor=4.0, start_s=12.0, end_s=16.0)])
+    slowed = SlowedStages([SLOW, StageSlowed(1, factor=4.0, start_s=12.0, end_s=16.0)])
     # One second until 12, one until 16, one and a half until 19.
-    assert end_s(pace, 10.0, 3.5) == 19.0
+    assert end_s(slowed, 10.0, 3.5) == 19.0
 
 
 @given(
@@ -65,10 +65,10 @@ def test_of_two_that_overlap_the_slower_one_counts() -> None:
 def test_who_begins_later_with_the_same_work_never_ends_earlier(
     rows: list[tuple[float, float, float]], start_s: float, later_s: float, work_s: float
 ) -> None:
-    pace = Pace([StageSlowed(1, factor, at, at + length) for factor, at, length in rows])
-    first_s = end_s(pace, start_s, work_s)
+    slowed = SlowedStages([StageSlowed(1, factor, at, at + length) for factor, at, length in rows])
+    first_s = end_s(slowed, start_s, work_s)
     assert first_s >= start_s + work_s - 1e-8
-    assert end_s(pace, start_s + later_s, work_s) >= first_s - 1e-8
+    assert end_s(slowed, start_s + later_s, work_s) >= first_s - 1e-8
 
 
 @pytest.mark.parametrize("timing", TIMINGS, ids=repr)
