@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from enum import Enum
 from typing import Any, TypeVar
 
 import click
 
-from pipelineserve.policy.control.objectives import HoldLaw, OrderLaw
+from pipelineserve.policy.control.objectives import ChunkLaw, HoldLaw, OrderLaw
+from pipelineserve_cli.option_types import EXISTING_FILE
 from pipelineserve_simulator.described.description import FaultKind, PolicyName, TimingName
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class _FaultType(click.ParamType[dict[str, Any]]):
@@ -38,7 +37,7 @@ def _plain(text: str) -> Any:
         return text
 
 
-def _one_of(values: type[PolicyName] | type[TimingName] | type[OrderLaw] | type[HoldLaw]) -> Any:
+def _one_of(values: type[Enum]) -> Any:
     return click.Choice([value.value for value in values], case_sensitive=False)
 
 
@@ -53,6 +52,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "requests": ("requests",),
     "trace_file": ("trace_file",),
     "policy": ("policy",),
+    "chunk_law": ("control", "chunk_law"),
     "chunk": ("chunks", "static_tokens"),
     "min_chunk": ("chunks", "min_tokens"),
     "max_chunk": ("chunks", "max_tokens"),
@@ -70,7 +70,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 _OPTIONS = (
-    click.option("-f", "--filename", type=_FILE, help="Description of the simulation, YAML."),
+    click.option(
+        "-f", "--filename", type=EXISTING_FILE, help="Description of the simulation, YAML."
+    ),
     click.option(
         "--profile", help="Hardware: a name, or a file.  [default: a100-40gb-pcie/qwen2.5-32b]"
     ),
@@ -90,6 +92,9 @@ _OPTIONS = (
         type=_one_of(PolicyName),
         help="What schedules; Controlled is the product with its controller in the loop."
         "  [default: Predictive]",
+    ),
+    click.option(
+        "--chunk-law", type=_one_of(ChunkLaw), help="The controller's.  [default: Predictive]"
     ),
     click.option("--chunk", type=int, help="The static chunk, in tokens.  [default: 512]"),
     click.option("--min-chunk", type=int, help="The smallest one.  [default: 128]"),

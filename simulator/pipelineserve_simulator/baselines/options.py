@@ -11,12 +11,14 @@ from pipelineserve.policy.rebalancing import HoldMode
 class BaselineName(Enum):
     """What can be compared.
 
+    Our greedy law is not among them: it decides on what was measured outside, so it is the
+    controller's, in the loop (`control`).
+
     TunedStatic of a workload is `STATIC` with the chunk that suits it best, found by trying each.
     Tensor parallelism and hybrids differ in costs, not in the scheduler.
     """
 
     STATIC = "Static"
-    GREEDY = "Greedy"
     PREDICTIVE = "Predictive"
     PACED = "Paced"
     FASTPP_STATIC = "FastppStatic"
@@ -57,7 +59,7 @@ class BaselineOptions:
         min_chunk_tokens: smallest candidate of laws that choose.
         max_chunk_tokens: largest one, bounded by the scheduler's ceiling.
         step_chunk_tokens: distance between two candidates; FastPP's unit, too.
-        order: of the queue under GREEDY and PREDICTIVE; PACED has Triage, all others Arrival.
+        order: of the queue under PREDICTIVE; PACED has Triage, all others Arrival.
         hold_mode: whose sake PREDICTIVE and PACED hold decodes for; None: they hold none.
         boundaries: token counts at which they may hold, as measured.
         lengths: what admission knows.

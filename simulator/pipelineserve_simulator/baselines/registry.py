@@ -11,7 +11,6 @@ from pipelineserve.policy.fastpp.delay import FastppDelay
 from pipelineserve.policy.fastpp.greedy import FastppGreedy
 from pipelineserve.policy.fastpp.latency_model import LatencyModelSettings
 from pipelineserve.policy.fastpp.predictive import FastppPredictive
-from pipelineserve.policy.greedy import Greedy
 from pipelineserve.policy.holding import HoldNothing
 from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve.policy.peers.gllm import GllmThrottling
@@ -24,7 +23,6 @@ from pipelineserve.policy.triage import Triage
 from pipelineserve.scheduler.fastpp import FastppLaw, FastppScheduler
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
-from pipelineserve_simulator.baselines.greedy import GreedyScheduler
 from pipelineserve_simulator.baselines.options import (
     BaselineName,
     BaselineOptions,
@@ -84,9 +82,6 @@ class _Maker:
         match name:
             case BaselineName.STATIC:
                 return self._plain(static, OnePool())
-            case BaselineName.GREEDY:
-                law, order = self._greedy(), self.options.order
-                return GreedyScheduler(self.sizes, law, order, self._admission(OnePool()))
             case BaselineName.PREDICTIVE:
                 return self._ours(OnePool(), self.options.order)
             case BaselineName.PACED:
@@ -139,16 +134,6 @@ class _Maker:
         )
         scheduler.adopt(SchedulingPolicy(chunking, order, holding))
         return scheduler
-
-    def _greedy(self) -> Greedy:
-        sizes = self._candidates()
-        return Greedy(
-            min_tokens=sizes[0],
-            max_tokens=sizes[-1],
-            step_tokens=self.options.step_chunk_tokens,
-            ttft_target_s=self.targets.ttft_s,
-            tpot_target_s=self.targets.tpot_s,
-        )
 
     def _fastpp(self, law: FastppLaw[Any], delay: FastppDelay | None) -> Scheduler:
         admission = self._admission(SlotBound())

@@ -22,7 +22,6 @@ class PolicyName(Enum):
 
     CONTROLLED = "Controlled"
     STATIC = "Static"
-    GREEDY = "Greedy"
     PREDICTIVE = "Predictive"
     PACED = "Paced"
     FASTPP_STATIC = "FastppStatic"

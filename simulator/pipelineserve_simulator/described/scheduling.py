@@ -28,7 +28,6 @@ _MS_PER_S = 1000.0
 # They follow both targets; the others look at none, or have a controller that can do without one.
 _NEED_TARGETS = frozenset(
     {
-        PolicyName.GREEDY,
         PolicyName.PREDICTIVE,
         PolicyName.PACED,
         PolicyName.FASTPP_GREEDY,
@@ -37,7 +36,7 @@ _NEED_TARGETS = frozenset(
         PolicyName.FASTPP_PREDICTIVE_DELAY,
     }
 )
-_HAVE_ORDER = frozenset({PolicyName.GREEDY, PolicyName.PREDICTIVE, PolicyName.CONTROLLED})
+_HAVE_ORDER = frozenset({PolicyName.PREDICTIVE, PolicyName.CONTROLLED})
 _HAVE_HOLDING = frozenset({PolicyName.PREDICTIVE, PolicyName.PACED, PolicyName.CONTROLLED})
 _HOLD_MODES = {HoldLaw.TPOT_FIRST: HoldMode.TPOT_FIRST, HoldLaw.E2E_FIRST: HoldMode.E2E_FIRST}
 

@@ -98,6 +98,12 @@ def test_a_controller_shows_what_it_did(file: Path) -> None:
     assert "leases that ended: 1" in " ".join(result.stdout.split())
 
 
+def test_the_controllers_law_can_be_a_flag() -> None:
+    report = report_of(*SMALL, "--policy", "controlled", "--chunk-law", "greedy")
+    assert report["conditions"]["description"]["control"]["chunk_law"] == "Greedy"
+    assert report["whole"]["num_finished"] == 30
+
+
 def test_faults_can_be_flags() -> None:
     report = report_of(
         *SMALL, "--fault", "StageLost:stage_index=1,at_s=4,down_s=2",
@@ -117,6 +123,7 @@ def test_faults_can_be_flags() -> None:
         ((*SMALL, "--chunk", "64"), "--chunk", "from min_tokens"),
         ((*SMALL, "--profile", "h100"), "--profile", "expected a file"),
         ((*SMALL, "--timing", "interleaved", "--workers", "3"), "--workers", "a divisor of 4"),
+        ((*SMALL, "--chunk-law", "greedy"), "control", "use Controlled"),
         ((*SMALL, "--fault", "RecordsLost:start_s=1,end_s=2"), "--fault", "Controlled"),
     ],
 )

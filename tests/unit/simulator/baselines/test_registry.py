@@ -22,7 +22,6 @@ from pipelineserve.scheduler.fastpp import FastppScheduler
 from pipelineserve.scheduler.fastpp_holds import FastppHolds
 from pipelineserve.scheduler.holds import HoldKeeper
 from pipelineserve.scheduler.scheduler import Scheduler
-from pipelineserve_simulator.baselines.greedy import GreedyScheduler
 from pipelineserve_simulator.baselines.options import (
     BaselineName,
     BaselineOptions,
@@ -97,7 +96,6 @@ def test_every_request_ends_with_its_own_text(
         (BaselineName.PACED, Predictive),
         (BaselineName.SGLANG_DYNAMIC, SglangDynamic),
         (BaselineName.GLLM_THROTTLING, GllmThrottling),
-        (BaselineName.GREEDY, GreedyScheduler),
         (BaselineName.FASTPP_GREEDY, FastppScheduler),
     ],
 )
@@ -122,7 +120,7 @@ def test_published_engines_bind_decodes_to_slots_and_ours_share_one_pool() -> No
 def test_orders_are_as_said() -> None:
     orders = {name: made(name)._waiting._order for name in BaselineName}
     assert orders.pop(BaselineName.PACED) == Triage(8.0, 0.05)
-    assert orders.pop(BaselineName.PREDICTIVE) == orders.pop(BaselineName.GREEDY) == Ageing()
+    assert orders.pop(BaselineName.PREDICTIVE) == Ageing()
     assert set(orders.values()) == {Arrival()}
 
 

@@ -55,6 +55,7 @@ SLOW_START = make_requests(
     *[(10.0 + 0.1 * k, 10 + (37 * k) % 140, 20) for k in range(200)],
 )
 PREDICTIVE = small_objectives(chunk_law=ChunkLaw.PREDICTIVE)
+GREEDY = small_objectives(chunk_law=ChunkLaw.GREEDY)
 
 
 def is_predictive(adopted: PolicyAdopted) -> bool:
@@ -70,6 +71,16 @@ def after(run: ControlledRunSeen, at_s: float) -> list[PolicyAdopted]:
 
 
 # What it does in a run without faults
+
+
+def test_under_the_greedy_law_the_chunk_moves_by_no_more_than_a_step_at_a_time() -> None:
+    run = run_controlled(STEADY, GREEDY)
+    chunks = [adopted.leased.policy.chunking for adopted in run.adopted]
+    sizes = [chunk.chunk_tokens for chunk in chunks if isinstance(chunk, Static)]
+    assert len(sizes) == len(chunks)
+    moves = {size - before for before, size in pairwise(sizes)}
+    assert GREEDY.step_tokens in {abs(move) for move in moves}
+    assert max(map(abs, moves)) == GREEDY.step_tokens
 
 
 def test_it_learns_the_step_times_while_serving_and_goes_over_to_predictions() -> None:
