@@ -41,7 +41,7 @@ from pipelineserve_simulator.workloads import fits
 from pipelineserve_simulator.workloads.curves import QuantileCurve
 from pipelineserve_simulator.workloads.fits import FitName, fit
 from pipelineserve_simulator.workloads.lengths import FittedLengths
-from pipelineserve_simulator.workloads.registry import CNN_LENGTHS
+from pipelineserve_simulator.workloads.registry import CNN_LENGTHS, REPLAY_WINDOW_ROWS
 
 NUM_DRAWN = 200_000
 AZURE = "Patel et al., Splitwise, ISCA 2024; Azure/AzurePublicDataset, CC-BY 4.0"
@@ -74,9 +74,18 @@ class Source:
     citation: str
     end_row: int | None = None
     arrivals: Rates | Gaps | None = None
+    first_row: int = 0
 
 
 CONVERSATION = "AzureLLMInferenceTrace_conv_2023.csv.gz"
+
+
+def window(name: FitName, window_index: int) -> Source:
+    first_row, end_row = REPLAY_WINDOW_ROWS[window_index]
+    origin = f"rows {first_row:,} to {end_row - 1:,}, 15 min, of Azure's conversation trace of 2023"
+    return Source(name, CONVERSATION, origin, AZURE, end_row, Rates(30.0), first_row)
+
+
 SOURCES = (
     Source(FitName.AZURE_CONVERSATION, CONVERSATION,
            "all 19,366 rows of Azure's conversation trace of 2023", AZURE),
@@ -85,6 +94,10 @@ SOURCES = (
     Source(FitName.AZURE_CONVERSATION_FIRST_15_MIN, CONVERSATION,
            "the first 15 min (4,424 rows) of Azure's conversation trace of 2023", AZURE, 4424,
            Rates(30.0)),
+    window(FitName.AZURE_CONVERSATION_WINDOW_2, 1),
+    window(FitName.AZURE_CONVERSATION_WINDOW_3, 2),
+    window(FitName.AZURE_CONVERSATION_WINDOW_4, 3),
+    window(FitName.AZURE_CONVERSATION_WINDOW_5, 4),
     Source(FitName.AZURE_CODE, "AzureLLMInferenceTrace_code_2023.csv.gz",
            "all 8,819 rows of Azure's code trace of 2023", AZURE, None, Gaps()),
     Source(FitName.SHAREGPT, "sharegpt_qwen_lengths.csv.gz",
@@ -93,7 +106,7 @@ SOURCES = (
 
 
 def rows_of(source: Source, folder: Path) -> list[Row]:
-    return list(read_rows(folder / source.file).rows[: source.end_row])
+    return list(read_rows(folder / source.file).rows[source.first_row : source.end_row])
 
 
 def lengths_of(rows: Iterable[Row]) -> tuple[list[int], list[int]]:
@@ -101,8 +114,13 @@ def lengths_of(rows: Iterable[Row]) -> tuple[list[int], list[int]]:
     return [row.prompt_tokens or 0 for row in rows], [row.output_tokens or 0 for row in rows]
 
 
+def times_of(rows: Sequence[Row]) -> list[float]:
+    begin_s = rows[0].at_s or 0.0
+    return [(row.at_s or 0.0) - begin_s for row in rows]
+
+
 def rates_of(rows: Sequence[Row], bin_s: float) -> dict[str, Any]:
-    times_s = [row.at_s or 0.0 for row in rows]
+    times_s = times_of(rows)
     num_bins = int(times_s[-1] // bin_s) + 1
     counts = [0] * num_bins
     for at_s in times_s:
@@ -179,7 +197,7 @@ def compare(source: Source, folder: Path) -> None:
         exact_correlations(lengths.curves),
     )
     if rows[0].at_s is not None:
-        compare_arrivals(source, [row.at_s or 0.0 for row in rows])
+        compare_arrivals(source, times_of(rows))
 
 
 def compare_cnn(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """How much is simulated: everything, or what a first look needs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -16,6 +17,8 @@ class Effort:
         num_replayed: of the replay.
         num_decode_heavy, num_long: of cnn-reversed and decode-heavy, and of the long run.
         num_steady: of azure-4000.
+        num_sustained: of it, where a capacity is to hold for long.
+        num_compared: of each workload, where ours is compared with all others.
     """
 
     name: str
@@ -29,6 +32,12 @@ class Effort:
     num_decode_heavy: int
     num_long: int
     num_steady: int
+    num_sustained: int
+    num_compared: int
+
+    def is_whole(self, part: "Callable[[Effort], int]") -> bool:
+        """Whether a part has as many requests as the table's tolerances are for."""
+        return part(self) >= part(FULL)
 
 
 FULL = Effort(
@@ -43,6 +52,8 @@ FULL = Effort(
     num_decode_heavy=1000,
     num_long=5000,
     num_steady=4000,
+    num_sustained=8000,
+    num_compared=1000,
 )
 QUICK = Effort(
     name="quick",
@@ -52,8 +63,10 @@ QUICK = Effort(
     sweep_rates_per_s=(3.0, 4.0, 6.0),
     num_azure=400,
     num_tight=100,
-    num_replayed=1200,
+    num_replayed=600,
     num_decode_heavy=1000,  # with fewer, delay scheduling never begins
     num_long=1200,
     num_steady=600,
+    num_sustained=600,
+    num_compared=100,
 )

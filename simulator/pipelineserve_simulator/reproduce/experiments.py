@@ -7,6 +7,7 @@ from pipelineserve_simulator.reproduce.findings import RowResult
 from pipelineserve_simulator.reproduce.rows import (
     aims,
     azure,
+    comparisons,
     decode_heavy,
     predictor,
     replay,
@@ -52,4 +53,6 @@ EXPERIMENTS = (
     Experiment("aim-bursts", aims.bursts),
     Experiment("aim-replay", aims.strict_replay),
     Experiment("aim-decode", aims.unknown_lengths),
+    Experiment("aim-overload", comparisons.overload),
+    Experiment("aim-everywhere", comparisons.everywhere),
 )

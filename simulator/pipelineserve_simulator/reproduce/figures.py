@@ -40,6 +40,7 @@ class TargetPair:
 
 PAPER_TARGETS = TargetPair(2.0, 0.2)
 STRICT_TPOT = TargetPair(2.0, 0.15)
+TIGHTER_TARGETS = tuple(PAPER_TARGETS.scaled(scale) for scale in (0.8, 0.6, 0.4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,14 @@ class PredictorErrors:
 
     Attributes:
         tokens_only_ratio: of a line over tokens, fitted before serving.
+        candidate_only_ratio: of the same line at the candidate that holds the tokens, as the full
+            prediction takes its table.
         full_ratio: of the table and the fitted terms on top, as released.
     """
 
     num_steps: int
     tokens_only_ratio: float
+    candidate_only_ratio: float
     full_ratio: float
 
 

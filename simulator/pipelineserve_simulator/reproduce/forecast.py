@@ -77,5 +77,5 @@ def stand_in(trial: Trial) -> TrialFigures:
         bubble_ratio=0.0,
         kv_used_ratio_max=1.0,
         kv_used_ratio_mean=1.0,
-        predictor=PredictorErrors(1, 1.0, 1.0),
+        predictor=PredictorErrors(1, 1.0, 1.0, 1.0),
     )

@@ -17,6 +17,7 @@ class ErrorSums:
 
     num_steps: int = 0
     tokens_only: float = 0.0
+    candidate_only: float = 0.0
     full: float = 0.0
 
     def errors(self) -> PredictorErrors | None:
@@ -24,7 +25,9 @@ class ErrorSums:
         if self.num_steps == 0:
             return None
         num = self.num_steps
-        return PredictorErrors(num, self.tokens_only / num, self.full / num)
+        return PredictorErrors(
+            num, self.tokens_only / num, self.candidate_only / num, self.full / num
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +77,21 @@ class WatchedPredictive:
         predictions = [
             (_candidate(batch.num_tokens, model.chunk_sizes), batch) for batch in step.in_flight
         ]
-        _, full_s, slowest = max(
+        size, full_s, slowest = max(
             (
                 (size, model.predict_s(size, batch.features, fit), batch)
                 for size, batch in predictions
             ),
             key=itemgetter(0, 1),
         )
-        at_zero_s, per_token_s = self.line_s
         self.sums.num_steps += 1
         self.sums.full += abs(full_s - took_s) / took_s
-        line_s = at_zero_s + per_token_s * slowest.num_tokens
-        self.sums.tokens_only += abs(line_s - took_s) / took_s
+        self.sums.tokens_only += abs(self._on_line_s(slowest.num_tokens) - took_s) / took_s
+        self.sums.candidate_only += abs(self._on_line_s(size) - took_s) / took_s
+
+    def _on_line_s(self, num_tokens: int) -> float:
+        at_zero_s, per_token_s = self.line_s
+        return at_zero_s + per_token_s * num_tokens
 
 
 def watch(law: FastppPredictive, sums: ErrorSums) -> WatchedPredictive:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from pipelineserve.policy.ordering import Ageing, Arrival
 from pipelineserve_simulator.baselines.options import (
     BaselineName,
     BaselineOptions,
@@ -59,6 +60,7 @@ class System:
         is_lock_step: stages step together, as published; else each runs free.
         lengths: what admission knows of outputs; the published runs know them.
         margins: of FastPP's laws.
+        is_by_arrival: first come, first served under our predictive law; else prompts age.
     """
 
     rules: BaselineName
@@ -67,6 +69,7 @@ class System:
     is_lock_step: bool = True
     lengths: Lengths = Lengths.KNOWN_AS_RELEASED
     margins: Margins = Margins.RELEASED
+    is_by_arrival: bool = False
 
     @property
     def title(self) -> str:
@@ -94,7 +97,11 @@ class System:
     @property
     def options(self) -> BaselineOptions:
         """Of its scheduler."""
-        plain = BaselineOptions(static_chunk_tokens=self.chunk_tokens, lengths=self.lengths)
+        plain = BaselineOptions(
+            static_chunk_tokens=self.chunk_tokens,
+            order=Arrival() if self.is_by_arrival else Ageing(),
+            lengths=self.lengths,
+        )
         match self.margins:
             case Margins.RELEASED:
                 return plain
@@ -120,3 +127,5 @@ PAPER_PREDICTIVE = replace(PREDICTIVE, margins=Margins.PAPER)
 STEADY_PREDICTIVE = replace(PREDICTIVE, margins=Margins.FORGETS_NOTHING)
 PREDICTIVE_DELAY = System(BaselineName.FASTPP_PREDICTIVE_DELAY)
 OURS = System(BaselineName.PACED, is_lock_step=False, lengths=Lengths.UNKNOWN)
+OURS_BY_AGEING = replace(OURS, rules=BaselineName.PREDICTIVE)
+OURS_BY_ARRIVAL = replace(OURS_BY_AGEING, is_by_arrival=True)

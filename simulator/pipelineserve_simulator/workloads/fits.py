@@ -19,6 +19,10 @@ class FitName(Enum):
     AZURE_CONVERSATION = "azure-conversation"
     AZURE_CONVERSATION_FIRST_400 = "azure-conversation-first-400"
     AZURE_CONVERSATION_FIRST_15_MIN = "azure-conversation-first-15-min"
+    AZURE_CONVERSATION_WINDOW_2 = "azure-conversation-window-2"
+    AZURE_CONVERSATION_WINDOW_3 = "azure-conversation-window-3"
+    AZURE_CONVERSATION_WINDOW_4 = "azure-conversation-window-4"
+    AZURE_CONVERSATION_WINDOW_5 = "azure-conversation-window-5"
     AZURE_CODE = "azure-code"
     SHAREGPT = "sharegpt"
 

@@ -27,8 +27,9 @@ from pipelineserve_simulator.workloads.requests import Workload
 
 # Azure's lengths, sent as random tokens of Qwen's vocabulary and read again, are this much longer.
 QWEN_INPUT_SCALE = 1.052
-_REPLAYED_ROWS = 4424  # of the conversation trace, 15 min
-_REPLAY_RATE_SCALE = 0.9
+# Windows of 15 min of the conversation trace, whose 58 min they cover evenly; the first is the one
+# that FastPP's paper replays, and the third asks for more than any policy can serve.
+REPLAY_WINDOW_ROWS = ((0, 4424), (3108, 8206), (6574, 13_088), (11_301, 16_720), (15_325, 19_365))
 
 
 class WorkloadName(Enum):
@@ -37,6 +38,10 @@ class WorkloadName(Enum):
     AZURE_400 = "azure-400"
     AZURE_4000 = "azure-4000"
     AZURE_REPLAY = "azure-replay"
+    AZURE_REPLAY_2 = "azure-replay-2"
+    AZURE_REPLAY_3 = "azure-replay-3"
+    AZURE_REPLAY_4 = "azure-replay-4"
+    AZURE_REPLAY_5 = "azure-replay-5"
     AZURE_CODE = "azure-code"
     SHAREGPT = "sharegpt"
     CNN = "cnn"
@@ -88,7 +93,6 @@ class _Entry:
 # Fitted to articles and highlights of 100 rows of CNN/DailyMail, counted with Qwen's vocabulary.
 CNN_LENGTHS = LogNormalPair(6.664, 0.501, 4.075, 0.427, 0.37)
 _FIRST_400 = RowChoice(end_row=400, input_scale=QWEN_INPUT_SCALE)
-_FIRST_15_MIN = RowChoice(end_row=_REPLAYED_ROWS, input_scale=QWEN_INPUT_SCALE)
 _SHUFFLED = RowChoice(is_shuffled=True, input_scale=QWEN_INPUT_SCALE)
 _LONG, _SHORT = Uniform(512, 1024), Uniform(32, 64)
 
@@ -101,14 +105,22 @@ def _on_off(rate_per_s: float) -> Process:
     return Bursts(rate_per_s, on_s=10.0, off_s=10.0)
 
 
+def _replay(fitted: FitName, window_index: int) -> _Entry:
+    first_row, end_row = REPLAY_WINDOW_ROWS[window_index]
+    rows = RowChoice(first_row=first_row, end_row=end_row, input_scale=QWEN_INPUT_SCALE)
+    return _Entry(fitted, None, None, 10_000, rows, rate_scale=0.9)
+
+
 _ENTRIES = {
     WorkloadName.AZURE_400: _Entry(
         FitName.AZURE_CONVERSATION_FIRST_400, Poisson, None, 400, _FIRST_400
     ),
     WorkloadName.AZURE_4000: _Entry(FitName.AZURE_CONVERSATION, Poisson, None, 4000, _SHUFFLED),
-    WorkloadName.AZURE_REPLAY: _Entry(
-        FitName.AZURE_CONVERSATION_FIRST_15_MIN, None, None, 10_000, _FIRST_15_MIN, 0.9
-    ),
+    WorkloadName.AZURE_REPLAY: _replay(FitName.AZURE_CONVERSATION_FIRST_15_MIN, 0),
+    WorkloadName.AZURE_REPLAY_2: _replay(FitName.AZURE_CONVERSATION_WINDOW_2, 1),
+    WorkloadName.AZURE_REPLAY_3: _replay(FitName.AZURE_CONVERSATION_WINDOW_3, 2),
+    WorkloadName.AZURE_REPLAY_4: _replay(FitName.AZURE_CONVERSATION_WINDOW_4, 3),
+    WorkloadName.AZURE_REPLAY_5: _replay(FitName.AZURE_CONVERSATION_WINDOW_5, 4),
     WorkloadName.AZURE_CODE: _Entry(
         FitName.AZURE_CODE, None, None, 8819, RowChoice(input_scale=QWEN_INPUT_SCALE)
     ),
@@ -123,6 +135,16 @@ _ENTRIES = {
     WorkloadName.BURSTY_ON_OFF: _Entry(FitName.AZURE_CONVERSATION, _on_off, 4.5, 4000, _SHUFFLED),
     WorkloadName.STRICT: _Entry(FitName.AZURE_CONVERSATION, Poisson, None, 4000, _SHUFFLED),
 }
+
+
+REPLAY_WINDOWS = (
+    WorkloadName.AZURE_REPLAY,
+    WorkloadName.AZURE_REPLAY_2,
+    WorkloadName.AZURE_REPLAY_3,
+    WorkloadName.AZURE_REPLAY_4,
+    WorkloadName.AZURE_REPLAY_5,
+)
+"""In the order of `REPLAY_WINDOW_ROWS`."""
 
 
 def target_scales(name: WorkloadName) -> tuple[float, ...]:

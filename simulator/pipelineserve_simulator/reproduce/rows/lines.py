@@ -5,11 +5,22 @@ from collections.abc import Callable, Sequence
 
 from pipelineserve_simulator.measures.capacity import Bound, Capacity
 from pipelineserve_simulator.measures.intervals import Estimate, estimate
-from pipelineserve_simulator.reproduce.figures import TrialFigures
+from pipelineserve_simulator.reproduce.effort import Effort
+from pipelineserve_simulator.reproduce.figures import TargetPair, TrialFigures
 from pipelineserve_simulator.reproduce.findings import Accept, Finding, Unit
 from pipelineserve_simulator.reproduce.traces import Source
 
 Value = Callable[[TrialFigures], float]
+
+
+def met_ratio(targets: TargetPair, run: TrialFigures) -> float:
+    """Share of the requests that met both targets."""
+    return run.attainment(targets).ratio
+
+
+def ttft_p99_s(run: TrialFigures) -> float:
+    """Of the requests that finished."""
+    return run.ttft_s.p99
 
 
 def over_seeds(runs: Sequence[TrialFigures], value: Value) -> Estimate:
@@ -72,6 +83,11 @@ def of_capacity(
 
 def _percent(capacity: Capacity) -> str:
     return f"{100 * capacity.search.tolerance_ratio:g}"
+
+
+def if_whole(effort: Effort, part: Callable[[Effort], int], accept: Accept) -> Accept | None:
+    """The tolerance for a part that is run whole; what is run shorter is only reported."""
+    return accept if effort.is_whole(part) else None
 
 
 def label(source: Source) -> str:

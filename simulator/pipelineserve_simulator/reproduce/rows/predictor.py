@@ -14,16 +14,22 @@ from pipelineserve_simulator.reproduce.trials import make_trial
 
 # The paper does not tell at which load; that of its figure of steps.
 _RATE_PER_S = 4.0
-_BUSY_RATE_PER_S = 7.0
+_OTHER_RATES_PER_S = (3.0, 5.0, 6.0, 7.0)
 
 
 def prediction_errors(study: Study) -> RowResult:
     """Row 12."""
     parts = gather(partial(_errors, study), study.sources)
-    busy = _runs(study, Source.FITTED, _BUSY_RATE_PER_S)
+    rates = (_RATE_PER_S, *_OTHER_RATES_PER_S)
+    found = gather(partial(_runs, study, Source.FITTED), rates)
     supports = tuple(
-        of_runs(f"{what} at {_BUSY_RATE_PER_S:g} /s", "", busy, value, Unit.PERCENT)
-        for what, value in (("tokens only", _tokens_only), ("table and attention", _full))
+        of_runs(f"{what} at {rate:g} /s", "", runs, value, Unit.PERCENT)
+        for what, value in (
+            ("tokens only", _tokens_only),
+            ("tokens rounded up to a candidate", _candidate_only),
+            ("table and attention", _full),
+        )
+        for rate, runs in zip(rates, found, strict=True)
     )
     return RowResult(
         "12",
@@ -67,6 +73,10 @@ def _errors(study: Study, source: Source) -> tuple[Finding, Finding]:
 
 def _tokens_only(run: TrialFigures) -> float:
     return 0.0 if run.predictor is None else run.predictor.tokens_only_ratio
+
+
+def _candidate_only(run: TrialFigures) -> float:
+    return 0.0 if run.predictor is None else run.predictor.candidate_only_ratio
 
 
 def _full(run: TrialFigures) -> float:

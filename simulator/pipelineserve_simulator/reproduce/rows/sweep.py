@@ -9,6 +9,7 @@ from pipelineserve_simulator.reproduce.findings import (
     Finding,
     RowResult,
     Unit,
+    between,
     within_points,
     within_ratio,
 )
@@ -181,7 +182,7 @@ def _cuts(study: Study, source: Source) -> tuple[list[Finding], list[Chart]]:
         ("greedy", GREEDY, "TPOT", _tpot_p90_s, 0.19),
         ("greedy", GREEDY, "E2E", _e2e_p90_s, 0.18),
     )
-    lines = []
+    lines: list[Finding] = []
     for name, system, latency, value, paper in published:
         cuts = {
             rate: 1
@@ -202,6 +203,7 @@ def _cuts(study: Study, source: Source) -> tuple[list[Finding], list[Chart]]:
                 f"{study.effort.num_azure}, whole run",
             )
         )
+    lines.append(_order(lines, source))
     charts = [
         Chart(
             f"P90 {title} on azure-400{label(source)}",
@@ -220,6 +222,20 @@ def _cuts(study: Study, source: Source) -> tuple[list[Finding], list[Chart]]:
         )
     ]
     return lines, charts
+
+
+def _order(cuts: Sequence[Finding], source: Source) -> Finding:
+    """Whether the predictive law cuts more than the greedy one, and that one anything."""
+    tpot, e2e, greedy_tpot, greedy_e2e = (line.ours for line in cuts)
+    least = min(tpot - greedy_tpot, e2e - greedy_e2e, greedy_tpot, greedy_e2e)
+    return Finding(
+        f"order: predictive, greedy, static{label(source)}",
+        "falling",
+        least,
+        Unit.PERCENT,
+        between(0.0, 1.0, "no step up"),
+        basis="the smallest of the steps between the cuts above",
+    )
 
 
 def _line(

@@ -17,12 +17,17 @@ from pipelineserve_simulator.workloads.arriving import ChangingRate, FittedGaps
 from pipelineserve_simulator.workloads.curves import QuantileCurve
 from pipelineserve_simulator.workloads.fits import FitName, fit
 from pipelineserve_simulator.workloads.lengths import FittedLengths
+from pipelineserve_simulator.workloads.registry import REPLAY_WINDOW_ROWS
 
 # Mean, P50, P90, P99.
 PROMPTS = {
     FitName.AZURE_CONVERSATION: (1155, 1020, 2734, 4142),
     FitName.AZURE_CONVERSATION_FIRST_400: (928, 990, 1314, 4085),
     FitName.AZURE_CONVERSATION_FIRST_15_MIN: (1173, 1047, 2423, 4109),
+    FitName.AZURE_CONVERSATION_WINDOW_2: (1225, 1037, 4075, 4118),
+    FitName.AZURE_CONVERSATION_WINDOW_3: (1288, 488.5, 4080, 4133),
+    FitName.AZURE_CONVERSATION_WINDOW_4: (1015, 955, 2222, 5122),
+    FitName.AZURE_CONVERSATION_WINDOW_5: (1060, 1039, 1961, 5139),
     FitName.AZURE_CODE: (2048, 1469, 5188, 7436),
     FitName.SHAREGPT: (219.6, 105, 605, 878),
 }
@@ -30,6 +35,10 @@ OUTPUTS = {
     FitName.AZURE_CONVERSATION: (211, 129, 424, 601),
     FitName.AZURE_CONVERSATION_FIRST_400: (260, 217, 427, 575),
     FitName.AZURE_CONVERSATION_FIRST_15_MIN: (254, 205, 430, 626),
+    FitName.AZURE_CONVERSATION_WINDOW_2: (221.3, 145.5, 427, 616),
+    FitName.AZURE_CONVERSATION_WINDOW_3: (150.9, 96, 405, 565),
+    FitName.AZURE_CONVERSATION_WINDOW_4: (188.4, 116, 414, 560),
+    FitName.AZURE_CONVERSATION_WINDOW_5: (247.9, 182.5, 429, 607),
     FitName.AZURE_CODE: (28, 13, 55, 251),
     FitName.SHAREGPT: (202.9, 135, 495, 797),
 }
@@ -38,6 +47,10 @@ CORRELATIONS = {
     FitName.AZURE_CONVERSATION: (-0.112, 0.087),
     FitName.AZURE_CONVERSATION_FIRST_400: (0.031, 0.281),
     FitName.AZURE_CONVERSATION_FIRST_15_MIN: (-0.146, 0.125),
+    FitName.AZURE_CONVERSATION_WINDOW_2: (-0.171, 0.023),
+    FitName.AZURE_CONVERSATION_WINDOW_3: (-0.156, -0.088),
+    FitName.AZURE_CONVERSATION_WINDOW_4: (0.001, 0.190),
+    FitName.AZURE_CONVERSATION_WINDOW_5: (-0.025, 0.231),
     FitName.AZURE_CODE: (0.001, -0.005),
     FitName.SHAREGPT: (-0.268, -0.449),
 }
@@ -89,11 +102,21 @@ def test_code_comes_in_bursts_between_silences() -> None:
     assert silent_s / times_s[-1] == pytest.approx(0.75, abs=0.1)
 
 
-def test_the_first_15_min_have_their_rate_in_every_half_minute() -> None:
-    arrivals = fit(FitName.AZURE_CONVERSATION_FIRST_15_MIN).arrivals
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        (FitName.AZURE_CONVERSATION_FIRST_15_MIN, REPLAY_WINDOW_ROWS[0]),
+        (FitName.AZURE_CONVERSATION_WINDOW_2, REPLAY_WINDOW_ROWS[1]),
+        (FitName.AZURE_CONVERSATION_WINDOW_3, REPLAY_WINDOW_ROWS[2]),
+        (FitName.AZURE_CONVERSATION_WINDOW_4, REPLAY_WINDOW_ROWS[3]),
+        (FitName.AZURE_CONVERSATION_WINDOW_5, REPLAY_WINDOW_ROWS[4]),
+    ],
+)
+def test_15_min_have_their_rate_in_every_half_minute(name: FitName, rows: tuple[int, int]) -> None:
+    arrivals = fit(name).arrivals
     assert isinstance(arrivals, ChangingRate)
     assert len(arrivals.rates_per_s) * arrivals.bin_s == 900
-    assert fmean(arrivals.rates_per_s) == pytest.approx(4424 / 900, rel=0.001)
+    assert fmean(arrivals.rates_per_s) == pytest.approx((rows[1] - rows[0]) / 900, rel=0.001)
 
 
 @pytest.mark.parametrize("name", FitName)

@@ -10,6 +10,8 @@ from pipelineserve.load.arrivals import Poisson, arrival_times_s
 from pipelineserve.load.row_files import Row, RowFile
 from pipelineserve_simulator.kernel.chance import Chance
 from pipelineserve_simulator.workloads.registry import (
+    REPLAY_WINDOW_ROWS,
+    REPLAY_WINDOWS,
     WorkloadName,
     WorkloadOptions,
     make_workload,
@@ -18,7 +20,7 @@ from pipelineserve_simulator.workloads.registry import (
 from pipelineserve_simulator.workloads.requests import SimulatedRequest
 
 HAS_OWN_RATE = (
-    WorkloadName.AZURE_REPLAY, WorkloadName.AZURE_CODE, WorkloadName.PREFILL_HEAVY,
+    *REPLAY_WINDOWS, WorkloadName.AZURE_CODE, WorkloadName.PREFILL_HEAVY,
     WorkloadName.DECODE_HEAVY, WorkloadName.BURSTY_GAMMA, WorkloadName.BURSTY_ON_OFF,
 )  # fmt: skip
 TRACE = RowFile("trace.csv", tuple(Row(i, i * 0.25, 100 + i, 10) for i in range(5000)))
@@ -77,6 +79,16 @@ def test_replay_stretches_15_min_by_a_ninth() -> None:
     requests = requests_of(WorkloadName.AZURE_REPLAY)
     assert requests[-1].arrival_s == pytest.approx(1000, abs=5)
     assert rate_per_s(requests) == pytest.approx(4.42, rel=0.05)
+
+
+def test_every_window_of_the_replay_takes_its_own_rows_from_their_own_beginning() -> None:
+    rows = tuple(Row(i, i * 0.125, 100 + i, 10) for i in range(20_000))
+    trace = RowFile("trace.csv", rows)
+    for name, (first_row, end_row) in zip(REPLAY_WINDOWS, REPLAY_WINDOW_ROWS, strict=True):
+        requests = make_workload(name, WorkloadOptions(file=trace)).requests(Chance(1))
+        assert len(requests) == end_row - first_row
+        assert requests[0].prompt_tokens == round((100 + first_row) * 1.052)
+        assert requests[1].arrival_s == pytest.approx(0.125 / 0.9)
 
 
 def test_bursts_are_as_uneven_as_they_are_named() -> None:
