@@ -101,7 +101,7 @@ def check_host_blocks(scheduler: Scheduler) -> None:
         if request.state is not RequestState.WAITING:
             assert request.host_block_ids == []
             continue
-        assert request.block_ids == []
+        assert request.block_ids == ()
         assert len(request.host_block_ids) == scheduler.kv.num_blocks_for(request.num_issued)
         assert request.num_issued < len(request.token_ids)
 

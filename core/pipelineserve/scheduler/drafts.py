@@ -24,7 +24,7 @@ class Draft:
             request.num_issued = end = len(token_ids)
             request.num_in_flight += 1
             num_output_tokens = end - len(new.prompt_token_ids)
-            block_ids, latest = tuple(request.block_ids), (token_ids[-1],)
+            latest, block_ids = (token_ids[-1],), request.block_ids
             fields = (new.request_id, end - 1, latest, block_ids, True, True, num_output_tokens)
             add(_new_tuple(Piece, fields))
         self.requests += requests
@@ -38,7 +38,7 @@ class Draft:
             request_id=request.request_id,
             start=start,
             token_ids=tuple(request.token_ids[start:end]),
-            block_ids=tuple(request.block_ids),
+            block_ids=request.block_ids,
             is_decode=False,
             samples=end == len(request.token_ids),
             output_index=request.num_output_tokens,

@@ -20,8 +20,11 @@ class BlankExtents:
         # Both ends of each extent, end excluded.
         self._end_of: dict[int, int] = {0: num_blocks}
         self._start_of: dict[int, int] = {num_blocks: 0}
-        # (-length, start) of every extent; entries of extents that are no more are passed over.
-        self._by_length: list[tuple[int, int]] = [(-num_blocks, 0)]
+        # (-length, start) of extents; entries of extents that are no more are passed over.
+        self._by_length: list[tuple[int, int]] = []
+        # Starts of those that are not among them yet: most change again before the longest is asked
+        # for, and a heap is not worth its time for them.
+        self._unlisted = [0]
 
     def __len__(self) -> int:
         return self._num_ids
@@ -68,12 +71,18 @@ class BlankExtents:
     def _insert(self, start: int, end: int) -> None:
         self._end_of[start] = end
         self._start_of[end] = start
-        heapq.heappush(self._by_length, (start - end, start))
-        if len(self._by_length) > 64 + 4 * len(self._end_of):
+        self._unlisted.append(start)
+        if len(self._unlisted) + len(self._by_length) > 64 + 4 * len(self._end_of):
             self._by_length = [(start - end, start) for start, end in self._end_of.items()]
+            self._unlisted.clear()
             heapq.heapify(self._by_length)
 
     def _longest(self) -> int:
+        for start in self._unlisted:
+            end = self._end_of.get(start)
+            if end is not None:
+                heapq.heappush(self._by_length, (start - end, start))
+        self._unlisted.clear()
         while True:
             negative_length, start = self._by_length[0]
             if self._end_of.get(start) == start - negative_length:

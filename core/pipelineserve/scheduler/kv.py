@@ -113,7 +113,7 @@ class KvLedger:
         hits = self._prefix_hits(request)
         for block_id in hits:
             self.pool.reference(block_id)
-        request.block_ids = hits
+        request.block_ids = tuple(hits)
         request.num_published = len(hits)
         return len(hits) * self.block_tokens
 
@@ -125,7 +125,7 @@ class KvLedger:
         if num_missing > self.pool.num_free:
             return False
         after = request.block_ids[-1] if request.block_ids else None
-        request.block_ids += self.pool.allocate(num_missing, after)
+        request.block_ids += tuple(self.pool.allocate(num_missing, after))
         return True
 
     def grow_decodes(self, requests: Iterable[Request]) -> bool:
@@ -136,7 +136,7 @@ class KvLedger:
             return False
         for request in growing:
             # A decode's earlier tokens have their blocks, so it lacks exactly one.
-            request.block_ids += self.pool.allocate(1, request.block_ids[-1])
+            request.block_ids += tuple(self.pool.allocate(1, request.block_ids[-1]))
         return True
 
     def publish(self, requests: Iterable[Request]) -> None:
@@ -159,7 +159,7 @@ class KvLedger:
         """Give the blocks back, the tail first, so that eviction eats a prefix from its end."""
         for block_id in reversed(request.block_ids):
             self.pool.release(block_id)
-        request.block_ids = []
+        request.block_ids = ()
         request.num_published = 0
 
     def _release_host(self, request: Request) -> None:

@@ -88,7 +88,8 @@ class Request:
         num_issued: how many of them had their KV computed, or will by a micro-batch in flight. A
             waiting request's are those whose KV lies in its host blocks.
         num_in_flight: micro-batches in flight that carry one of its pieces.
-        block_ids: KV blocks it references, in order of position; none while it waits.
+        block_ids: KV blocks it references, in order of position; none while it waits. Each of its
+            pieces carries them as they are, so that they are never changed in place.
         host_block_ids: host blocks with its KV, in order of position; only while it waits.
         block_digests: digest of each full block of `token_ids`, computed as they are needed.
         num_published: leading blocks that were offered to the prefix cache.
@@ -108,7 +109,7 @@ class Request:
     state: RequestState = RequestState.WAITING
     num_issued: int = 0
     num_in_flight: int = 0
-    block_ids: list[int] = field(default_factory=list)
+    block_ids: tuple[int, ...] = ()
     host_block_ids: list[int] = field(default_factory=list)
     block_digests: list[bytes] = field(default_factory=list)
     num_published: int = 0

@@ -160,7 +160,7 @@ class Scheduler:
             self._waiting.push(swapped)
         recalled = list(self._running())
         for request in recalled:
-            request.block_ids = []
+            request.block_ids = ()
             request.num_published = 0
             request.num_in_flight = 0
             request.num_issued = 0

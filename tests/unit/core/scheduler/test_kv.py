@@ -35,7 +35,7 @@ def test_takes_no_block_when_not_all_can_be_had() -> None:
     ledger = KvLedger(num_blocks=2, block_tokens=4)
     request = make_live_request(prompt=12)
     assert not ledger.grow(request, 12)
-    assert request.block_ids == []
+    assert request.block_ids == ()
     assert ledger.pool.num_free == 2
 
 

@@ -53,7 +53,7 @@ def test_the_one_that_came_last_yields() -> None:
     start_two(pipeline)
     run_until_preempted(pipeline)
     assert pipeline.request("second").state is RequestState.WAITING
-    assert pipeline.request("second").block_ids == []
+    assert pipeline.request("second").block_ids == ()
     assert pipeline.request("first").state is RequestState.DECODING
 
 
