@@ -1,5 +1,7 @@
 """A micro-batch while it is composed."""
 
+from itertools import repeat
+
 from pipelineserve.scheduler.messages import Piece
 from pipelineserve.scheduler.requests import Request
 
@@ -18,15 +20,25 @@ class Draft:
 
     def add_decodes(self, requests: list[Request]) -> None:
         """The latest token of each goes; their blocks are there already."""
-        add = self.pieces.append
+        rows: list[tuple[object, ...]] = []
+        add = rows.append
         for request in requests:
-            new, token_ids = request.new, request.token_ids
+            token_ids = request.token_ids
             request.num_issued = end = len(token_ids)
             request.num_in_flight += 1
-            num_output_tokens = end - len(new.prompt_token_ids)
-            latest, block_ids = (token_ids[-1],), request.block_ids
-            fields = (new.request_id, end - 1, latest, block_ids, True, True, num_output_tokens)
-            add(_new_tuple(Piece, fields))
+            add(
+                (
+                    request.new.request_id,
+                    end - 1,
+                    (token_ids[-1],),
+                    request.block_ids,
+                    True,
+                    True,
+                    end - request.num_prompt_tokens,
+                )
+            )
+        # Made all at once, without a call from here for each.
+        self.pieces += map(_new_tuple, repeat(Piece), rows)
         self.requests += requests
 
     def add_prefill(self, request: Request, num_tokens: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from pipelineserve.scheduler.messages import Emission, MicroBatch, Piece
 from pipelineserve.scheduler.requests import FinishReason, Request, RequestState
@@ -30,7 +31,7 @@ class Receipt:
         closing: in the order of the pieces, those that do not, and requests that had ended before.
     """
 
-    __slots__ = ("closing", "emissions", "going_on", "now_s", "num_tokens")
+    __slots__ = ("_rows", "closing", "emissions", "going_on", "now_s", "num_tokens")
 
     def __init__(
         self,
@@ -40,7 +41,8 @@ class Receipt:
         now_s: float,
     ) -> None:
         self.now_s = now_s
-        self.emissions: list[Emission] = []
+        # The fields of the emissions to come.
+        self._rows: list[tuple[object, ...]] = []
         self.going_on: list[Request] = []
         self.closing: list[Complete | Request] = []
         num_decodes = micro_batch.num_decodes
@@ -48,6 +50,8 @@ class Receipt:
         self._take_prefills(
             micro_batch.pieces[num_decodes:], requests[num_decodes:], token_ids[num_decodes:]
         )
+        # Made all at once, without a call from here for each.
+        self.emissions: list[Emission] = list(map(_new_tuple, repeat(Emission), self._rows))
         self.num_tokens = len(self.owners())
 
     def owners(self) -> list[Request]:
@@ -61,7 +65,7 @@ class Receipt:
 
     def _take_decodes(self, requests: Sequence[Request], token_ids: Sequence[int]) -> None:
         """One pass, with everything that nearly every decode needs in line."""
-        emit, go_on = self.emissions.append, self.going_on.append
+        emit, go_on = self._rows.append, self.going_on.append
         ended, now_s = RequestState.ENDED, self.now_s
         for request, token_id in zip(requests, token_ids, strict=True):
             request.num_in_flight -= 1
@@ -78,12 +82,11 @@ class Receipt:
             request.last_token_s = now_s
             history = request.token_ids
             history.append(token_id)
-            if len(history) - len(new.prompt_token_ids) < request.max_output_tokens:
+            if len(history) < request.most_tokens:
                 go_on(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-            fields = (new.request_id, token_id, None, None, gap_s, request.num_cached)
-            emit(_new_tuple(Emission, fields))
+            emit((new.request_id, token_id, None, None, gap_s, request.num_cached))
 
     def _take_prefills(
         self, pieces: Sequence[Piece], requests: Sequence[Request], token_ids: Sequence[int]
@@ -113,12 +116,11 @@ class Receipt:
                 request.longest_gap_s = max(request.longest_gap_s, gap_s)
             request.last_token_s = self.now_s
             request.token_ids.append(token_id)
-            if request.num_output_tokens < request.max_output_tokens:
+            if len(request.token_ids) < request.most_tokens:
                 self.going_on.append(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-        emission = Emission(request.request_id, kept, None, ttft_s, gap_s, request.num_cached)
-        self.emissions.append(emission)
+        self._rows.append((request.request_id, kept, None, ttft_s, gap_s, request.num_cached))
 
     def _complete(self, request: Request, finish: FinishReason) -> None:
-        self.closing.append(Complete(request, finish, len(self.emissions)))
+        self.closing.append(Complete(request, finish, len(self._rows)))

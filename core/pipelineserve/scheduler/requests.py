@@ -99,6 +99,8 @@ class Request:
         held_since_s: when the present hold began; None while it is not held.
         num_tokens_at_release: its tokens when it was last released; 0 if never.
         longest_gap_s: the longest time between two of its tokens.
+        num_prompt_tokens: tokens that the caller gave; kept, as it is asked for with every token.
+        most_tokens: prompt and output together that it can come to; kept likewise.
     """
 
     new: NewRequest
@@ -123,16 +125,17 @@ class Request:
     held_since_s: float | None = None
     num_tokens_at_release: int = 0
     longest_gap_s: float = 0.0
+    num_prompt_tokens: int = field(init=False)
+    most_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = len(self.new.prompt_token_ids)
+        self.most_tokens = self.num_prompt_tokens + self.max_output_tokens
 
     @property
     def request_id(self) -> str:
         """The caller's name for it."""
         return self.new.request_id
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Tokens that the caller gave."""
-        return len(self.new.prompt_token_ids)
 
     @property
     def num_output_tokens(self) -> int:
@@ -152,7 +155,7 @@ class Request:
     @property
     def num_output_left(self) -> int:
         """Tokens that it will still get if nothing ends it early."""
-        return self.max_output_tokens - self.num_output_tokens
+        return self.most_tokens - len(self.token_ids)
 
     def held_for_s(self, now_s: float) -> float:
         """Time in which it was held so far."""

@@ -28,9 +28,10 @@ from pipelineserve_simulator.workloads.registry import WorkloadName
 BEST_STATIC_TOKENS = 512
 _REASON = (
     "A capacity answers a change of the machine's speed, or of the sample, several times over: at "
-    "the rates where the P90 of TPOT or TTFT crosses its target it rises steeply. docs/reproduce.md "
-    "has the experiment. The published runs have one seed and 400 requests; the spread beside each "
-    "value is that of our seeds. --quick finds a capacity within a tenth, and tells the lower end."
+    "the rates where the P90 of TPOT or TTFT crosses its target it rises steeply. "
+    "docs/reproduce.md has the experiment. The published runs have one seed and 400 requests; the "
+    "spread beside each value is that of our seeds. --quick finds a capacity within a tenth, and "
+    "tells the lower end."
 )
 _LARGE_CHUNK_TOKENS = 768
 

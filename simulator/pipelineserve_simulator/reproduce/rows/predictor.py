@@ -15,10 +15,10 @@ from pipelineserve_simulator.reproduce.trials import make_trial
 # The paper does not tell at which load; that of its figure of steps.
 _RATE_PER_S = 4.0
 _REASON = (
-    "The line is fitted to prompts of 128 to 2,048 tokens, and steps are no line at their lower end: "
-    "up to 128 tokens they last as long as reading the weights. The fewer requests arrive, the more "
-    "steps are there, so that the error falls with the rate, as the lines below show; the published "
-    "one has no rate. Decodes' contexts, which the line does not know, add a few points."
+    "The line is fitted to prompts of 128 to 2,048 tokens, and steps are no line at their lower "
+    "end: up to 128 tokens they last as long as reading the weights. The fewer requests arrive, "
+    "the more steps are there, so that the error falls with the rate, as the lines below show; the "
+    "published one has no rate. Decodes' contexts, which the line does not know, add a few points."
 )
 _OTHER_RATES_PER_S = (3.0, 5.0, 6.0, 7.0)
 
