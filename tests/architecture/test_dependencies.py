@@ -18,12 +18,18 @@ EXTRA_OF_FOLDER = {
     "operator": "operator",
     "simulator": "simulator",
     "cli": "cli",
+    "cli/pipelineserve_cli/get": "cluster",
 }
 
 # Public parts of a declared distribution that are distributions of their own.
 COMES_WITH = {"pydantic-core": "pydantic", "starlette": "fastapi"}
 # Extras of ours that another one includes.
-INCLUDES = {"engine": ("wire",), "controller": ("wire",), "operator": ("wire",)}
+INCLUDES = {
+    "engine": ("wire",),
+    "controller": ("wire",),
+    "operator": ("wire",),
+    "cluster": ("cli",),
+}
 # Declared although no import names them, each with its user.
 USED_WITHOUT_IMPORT = {
     "grpcio-tools": "tools/stubs.py runs it as a module",
@@ -122,6 +128,7 @@ def test_an_undeclared_import_is_found() -> None:
         ("operator", ("operator",)),
         ("simulator", ("simulator",)),
         ("cli", ("cli",)),
+        ("cluster", ("cli/pipelineserve_cli/get",)),
         ("dev", ("tests", "tools", "bench")),
     ],
 )

@@ -1,4 +1,4 @@
-"""A recorded run: the engine as `pserve local up` starts it, under the demo's mixed load."""
+"""A recorded run: the pods that `pserve local up` starts, under the demo's mixed load."""
 
 from pathlib import Path
 
@@ -7,9 +7,8 @@ from rich.console import Console
 from pipelineserve.api import PipelineServe
 from pipelineserve_cli.demo import run_plan
 from pipelineserve_cli.demo_plan import mixed_plan
-from pipelineserve_cli.engine_flags import drain_s, engine_flags
-from pipelineserve_cli.engine_process import EngineProcess
-from pipelineserve_cli.local import model_folder
+from pipelineserve_cli.local_objects import with_engine_argument
+from pipelineserve_cli.local_server import LocalServer
 
 
 def record_demo(
@@ -28,11 +27,8 @@ def record_demo(
         PipelineServeError: the engine did not start, or a request failed.
         KeyboardInterrupt: Ctrl-C.
     """
-    flags = engine_flags(resource, model_folder(resource, console), port)
-    flags.append(f"--trace-file={record_file.absolute()}")
-    stages = resource.spec.parallelism.stages
-    with EngineProcess(flags, port, drain_s(resource), lambda _: None) as engine:
-        with console.status(f"Loading {resource.served_name} into {stages} stages"):
-            engine.wait_ready()
+    traced = with_engine_argument(resource, f"--trace-file={record_file.absolute()}")
+    with LocalServer(traced, port, None, console, lambda _: None) as server:
+        server.wait_ready()
         plan = mixed_plan(seed, num_requests, rate_per_s)
-        run_plan(plan, engine.url, resource, console)
+        run_plan(plan, server.url, resource, console)

@@ -31,8 +31,8 @@ _ONLY_WITH_SEVERAL_PODS = (
 )
 
 
-def model_flags(spec: PipelineServeSpec, served_name: str) -> dict[str, str | int]:
-    """What a server is told of model and pipeline, wherever it runs."""
+def _model_flags(spec: PipelineServeSpec, served_name: str) -> dict[str, str | int]:
+    """What a server is told of model and pipeline."""
     return {
         "served-name": served_name,
         "stages": spec.parallelism.stages,
@@ -48,7 +48,7 @@ def server_flags(subject: Subject, model_folder: str, listen_host: str) -> list[
     spec = subject.spec
     flags = {
         "model-folder": variables.literal(model_folder),
-        **model_flags(spec, subject.served_name),
+        **_model_flags(spec, subject.served_name),
         "host": listen_host,
         "port": places.API_PORT,
         **{key: reference(variable) for variable, key in variables.LIVE.items()},

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelineserve.api import PipelineServe
 from pipelineserve_cli.edits import ManifestWatch
 from pipelineserve_cli.manifests import read_resource
 
@@ -25,7 +26,9 @@ class Edited:
     def __init__(self, path: Path, *, has_control: bool = True) -> None:
         self.path = path
         path.write_text(MANIFEST)
-        self.watch = ManifestWatch(path, read_resource(path), has_control=has_control)
+        self.taken: list[PipelineServe] = []
+        take = self.taken.append if has_control else None
+        self.watch = ManifestWatch(path, read_resource(path), take)
 
     def edit(self, old: str, new: str) -> list[str]:
         """Replace a part of what stands there; the messages once the file has settled."""
@@ -75,6 +78,37 @@ def test_every_live_section_is_followed(edited: Edited, section: str, path: str)
     messages = edited.write(f"{MANIFEST}  {section}\n")
     assert [message.split()[3] for message in messages] == [path]
     assert messages[0].startswith("edit in force: ")
+
+
+def test_what_is_taken_has_the_live_fields_of_the_edit_and_all_others_of_the_start(
+    edited: Edited,
+) -> None:
+    text = MANIFEST.replace("1000", "900").replace("stages: 2", "stages: 3")
+    assert len(edited.write(f"{text}  control: {{mode: Paused}}\n")) == 3
+    (taken,) = edited.taken
+    assert taken.spec.slo.ttft is not None
+    assert taken.spec.slo.ttft.milliseconds == 900
+    assert taken.spec.control.mode.value == "Paused"
+    assert taken.spec.parallelism.stages == 2
+    edited.edit("stages: 3", "stages: 4")
+    edited.edit("milliseconds: 900", "milliseconds: fast")
+    assert len(edited.taken) == 1
+    edited.write(MANIFEST)
+    assert edited.taken[1].spec.control.mode.value == "Active"
+
+
+def test_live_fields_that_need_another_one_wait_with_it(edited: Edited) -> None:
+    edited.path.write_text(MANIFEST.replace("type: Torch", "type: Torch, maxChunkTokens: 512"))
+    started = read_resource(edited.path)
+    taken: list[PipelineServe] = []
+    edited.watch = ManifestWatch(edited.path, started, taken.append)
+    [message] = edited.write(
+        MANIFEST.replace("type: Torch", "type: Torch, maxChunkTokens: 4096")
+        + "  chunking: {maxTokens: 4096}\n"
+    )
+    assert message.startswith("edit needs a restart of `pserve local up`: ")
+    assert "spec.chunking.maxTokens" in message
+    assert taken == []
 
 
 def test_any_other_field_needs_a_restart_and_is_said_once(edited: Edited) -> None:

@@ -1,0 +1,1 @@
+"""A small pod runner: rendered objects become processes of this machine, as a kubelet would do it."""
