@@ -5,7 +5,6 @@ import re
 from pipelineserve.errors import (
     ControllerUnavailableError,
     EngineUnavailableError,
-    ModelUnavailableError,
     PipelineServeError,
 )
 from pipelineserve_cli.pods.containers import ContainerEnd
@@ -22,20 +21,15 @@ def failure_of(end: ContainerEnd) -> PipelineServeError:
     """The error of a container that ended before its pods were ready."""
     tail = "\n".join(end.last_lines)
     if (missing := _NOT_INSTALLED.search(tail)) is not None:
-        return not_installed(missing[1])
+        return EngineUnavailableError(
+            f"local mode needs engine and controller, but {missing[1]} is not installed; "
+            "pip install 'pipelineserve[engine,controller,cli]'"
+        )
     if (refused := _REFUSED_FLAG.search(tail)) is not None:
         return EngineUnavailableError(f"spec.engine.args: {refused[1]}")
     if (own := _OWN_WORDS.search(tail)) is not None:
         return EngineUnavailableError(own[1])
     return EngineUnavailableError(f"{end.container} ended with {end.code}:\n{tail}")
-
-
-def not_installed(module: str) -> ModelUnavailableError:
-    """A component that runs in pods is not here."""
-    return ModelUnavailableError(
-        f"local mode needs engine and controller, but {module} is not installed; "
-        "pip install 'pipelineserve[engine,controller,cli]'"
-    )
 
 
 def controller_failure(last_lines: tuple[str, ...]) -> ControllerUnavailableError | None:

@@ -1,4 +1,4 @@
-"""The objects of a resource as local mode runs them: rendered as by an operator that is not there."""
+"""The objects of a resource as local mode runs them, rendered as an operator would."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,9 +43,7 @@ class LocalObjects:
     def edited(self, resource: PipelineServe) -> list[JsonObject]:
         """The objects that an edit of live fields changes, with the next generation."""
         self._subject = _with_one_replica(
-            replace(
-                self._subject, spec=resource.spec, generation=self._subject.generation + 1
-            )
+            replace(self._subject, spec=resource.spec, generation=self._subject.generation + 1)
         )
         return [control_config_map(self._subject, _SETTINGS)]
 

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from pipelineserve.api import PipelineServe
 from pipelineserve.errors import ControllerUnavailableError, EngineUnavailableError
-from pipelineserve_cli.local_failures import controller_failure, failure_of, not_installed
+from pipelineserve.model_cache import default_cache_dir
+from pipelineserve_cli.local_failures import controller_failure, failure_of
 from pipelineserve_cli.local_limits import require_local
 from pipelineserve_cli.local_objects import LocalObjects
 from pipelineserve_cli.pods.containers import ContainerEnd, ContainerId, Listeners
@@ -200,12 +201,6 @@ def _answers(url: str) -> bool:
 
 
 def _machine_folders() -> MachineFolders:
-    try:
-        from pipelineserve_engine.models import (  # noqa: PLC0415 - only with the engine's extra
-            default_cache_dir,
-        )
-    except ModuleNotFoundError as error:
-        raise not_installed(str(error.name)) from error
     # Fetched weights stay where all runs find them, and the user's own home has keys to hubs.
     cache = default_cache_dir(os.environ).absolute()
     for folder in (cache, cache / "claims"):

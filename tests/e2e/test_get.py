@@ -158,7 +158,9 @@ def test_a_server_that_does_not_answer_is_said_once(api: KubeApi, tmp_path: Path
 
 def test_who_may_not_look_is_told_which_right_is_missing(api: KubeApi, tmp_path: Path) -> None:
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/looker"
-    api.apply(account, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "looker"}})
+    api.apply(
+        account, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "looker"}}
+    )
     reply = api._client.post(f"{account}/token", json={"spec": {}})
     token = reply.json()["status"]["token"]
     document = yaml.safe_load(api.kubeconfig.read_text())

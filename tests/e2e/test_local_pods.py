@@ -39,8 +39,11 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 def complete(port: int, num_tokens: int = NUM_TOKENS) -> str:
     """A greedy answer, streamed."""
     body = {
-        **{"model": "tiny", "prompt": "once upon a time", "max_tokens": num_tokens},
-        **{"temperature": 0, "stream": True},
+        "model": "tiny",
+        "prompt": "once upon a time",
+        "max_tokens": num_tokens,
+        "temperature": 0,
+        "stream": True,
     }
     url = f"http://127.0.0.1:{port}/v1/completions"
     with httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as answer:
@@ -159,7 +162,7 @@ def test_two_runs_of_one_manifest_do_not_meet(spread: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_example_of_two_pods_is_served(tmp_path: Path) -> None:
+def test_the_example_of_two_pods_is_served() -> None:
     port = free_port()
     with local_up(ROOT / "examples" / "two-pods.yaml", port) as run:
         run.wait_serving(port)

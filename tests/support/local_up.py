@@ -29,7 +29,6 @@ spec:
 """
 
 
-
 def free_port() -> int:
     """A port that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -62,7 +62,9 @@ class TableText:
     def __init__(
         self, columns: Sequence[tuple[str, bool]], *, is_wide: bool, with_namespace: bool
     ) -> None:
-        self._shown = [index for index, (_, only_wide) in enumerate(columns) if is_wide or not only_wide]
+        self._shown = [
+            index for index, (_, only_wide) in enumerate(columns) if is_wide or not only_wide
+        ]
         self._names = [columns[index][0] for index in self._shown]
         self._with_namespace = with_namespace
         self._widths: list[int] = []

@@ -1,1 +1,1 @@
-"""A small pod runner: rendered objects become processes of this machine, as a kubelet would do it."""
+"""A small pod runner: the containers of rendered objects as processes of this machine."""

@@ -25,6 +25,8 @@ class PortForward:
         self.url = f"http://{_HOST}:{self._listener.getsockname()[1]}"
         self._target: tuple[str, int] | None = None
         self._events = asyncio.new_event_loop()
+        # The loop itself holds its tasks only weakly, and a stream does not hold who reads it.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="forward", daemon=True)
 
     def __enter__(self) -> Self:
@@ -47,15 +49,16 @@ class PortForward:
         self._target = (host, port)
 
     def _run(self) -> None:
-        serving = asyncio.start_server(self._serve, sock=self._listener)
+        serving = asyncio.start_server(self._begin, sock=self._listener)
         server = self._events.run_until_complete(serving)
         self._events.run_forever()
-        server.close()
-        tasks = asyncio.all_tasks(self._events)
-        for task in tasks:
-            task.cancel()
-        self._events.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._events.run_until_complete(_close(server))
         self._events.close()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._events.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -65,6 +68,15 @@ class PortForward:
             pass  # nobody listens there now; the client sees its connection end
         finally:
             writer.close()
+
+
+async def _close(server: asyncio.Server) -> None:
+    server.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0)  # transports close in the loop's next turn
 
 
 async def _join(

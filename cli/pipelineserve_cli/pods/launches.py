@@ -81,7 +81,7 @@ def launch_of(container: ContainerSpec, mounts: Mounts, around: Surroundings) ->
 
 
 def probe_launch(check: RunCommand, launch: Launch) -> Launch:
-    """A probe's command in a container's environment; nothing is replaced in it, as in a cluster."""
+    """A probe's command in a container's environment; as in a cluster, nothing is replaced."""
     return Launch(_here(list(check.command)), launch.environment)
 
 

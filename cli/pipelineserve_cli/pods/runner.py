@@ -138,7 +138,7 @@ class PodRunner:
         for pod in self.pods:
             pod.ask_to_end()
         deadline_s = time.monotonic() + max((pod.grace_s for pod in self._specs), default=0.0)
-        return all([pod.has_ended(deadline_s) for pod in self.pods])
+        return all(pod.has_ended(deadline_s) for pod in self.pods)
 
 
 def _make_folders(mark: str, machine: MachineFolders) -> HostFolders:

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from pipelineserve.errors import PipelineServeError
+from pipelineserve.model_cache import default_cache_dir
 from pipelineserve_engine.models.progress import LineProgress
 from pipelineserve_engine.models.resolve import resolve_model
-from pipelineserve_engine.models.store import default_cache_dir, storage_errors
+from pipelineserve_engine.models.store import storage_errors
 
 
 def main(arguments: list[str]) -> int:

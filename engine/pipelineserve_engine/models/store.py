@@ -27,16 +27,6 @@ CONVERTER_FORMAT = 1
 _SOURCE_FILE = "pipelineserve-source.json"
 
 
-def default_cache_dir(environ: Mapping[str, str]) -> Path:
-    """PIPELINESERVE_CACHE, else pipelineserve in XDG_CACHE_HOME, else in ~/.cache."""
-    if chosen := environ.get("PIPELINESERVE_CACHE"):
-        return Path(chosen).expanduser()
-    if xdg := environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "pipelineserve"
-    home = environ.get("HOME")
-    return (Path(home) if home else Path.home()) / ".cache" / "pipelineserve"
-
-
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to make one entry.

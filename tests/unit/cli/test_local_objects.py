@@ -24,9 +24,7 @@ from pipelineserve_engine.stage_host import parse_flags
 SPREAD = "engine: {type: Torch}\n  parallelism: {stages: 3, stagesPerPod: 1}"
 
 
-def launches(
-    resource: PipelineServe, *, has_control: bool = True
-) -> dict[tuple[str, str], Launch]:
+def launches(resource: PipelineServe, *, has_control: bool = True) -> dict[tuple[str, str], Launch]:
     """By pod and container, as they would be started."""
     objects = LocalObjects(resource)
     pods = objects.pods(has_control=has_control)
@@ -95,11 +93,11 @@ def test_recovery_drain_layers_and_arguments_reach_the_engine() -> None:
         "  parallelism: {stages: 3, layers: {mode: Manual, perStage: [9, 11, 10]}}\n"
         "  recovery: {maxRestarts: 2, windowSeconds: 60}\n  rollout: {drainSeconds: 7}"
     )
-    settings = engine_settings(launches(with_engine_argument(resource, "--trace-file=/tmp/r")))
+    settings = engine_settings(launches(with_engine_argument(resource, "--trace-file=/records/r")))
     assert (settings.recovery_max_restarts, settings.recovery_window_seconds) == (2, 60)
     assert (settings.drain_seconds, settings.kv_tokens) == (7, 640)
     assert settings.layers_per_stage == "9,11,10"
-    assert settings.trace_file == "/tmp/r"
+    assert settings.trace_file == "/records/r"
 
 
 def test_arguments_that_pods_are_made_with_are_refused() -> None:

@@ -74,7 +74,7 @@ def test_a_connection_ends_at_once_while_nobody_serves(
         assert all_of(client) == b""
 
 
-def test_a_taken_port_is_an_error(pod: socket.socket) -> None:
+def test_a_taken_port_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         PortForward(taken.getsockname()[1])
 

@@ -9,10 +9,10 @@ from pipelineserve_cli.pods.keeper import MARK
 from pipelineserve_cli.pods.keeping import KeptTexts
 from pipelineserve_cli.pods.launches import Launch, Surroundings, launch_of
 from pipelineserve_cli.pods.specs import pods_of
-from pipelineserve_cli.pods.volumes import Mounts
+from pipelineserve_cli.pods.volumes import SCRATCH, Mounts
 from small_pods import a_config_map, a_container, a_set
 
-FOLDERS = {"/tmp": Path("/r/0/tmp"), "/home/x": Path("/home/me")}
+FOLDERS = {SCRATCH: Path("/r/0/tmp"), "/home/x": Path("/home/me")}
 
 
 def launch(*arguments: str, environment: dict[str, str] | None = None, **more: Any) -> Launch:
@@ -54,8 +54,14 @@ def test_variables_come_from_the_pod_and_its_config_maps_in_their_order() -> Non
     )  # fmt: skip
     assert found.command[-3:] == ("--chunk=64", "--leader=127.70.0.1:1", "$(CHUNK) $(NOT_THERE)")
     expected = {
-        **{"NAME": "small-0", "IP": "127.70.0.1", "ROLE": "leader", "INDEX": "0", "CHUNK": "64"},
-        **{"LEADER": "127.70.0.1", "HOME": "/home/me", "TMPDIR": "/r/0/tmp"},
+        "NAME": "small-0",
+        "IP": "127.70.0.1",
+        "ROLE": "leader",
+        "INDEX": "0",
+        "CHUNK": "64",
+        "LEADER": "127.70.0.1",
+        "HOME": "/home/me",
+        "TMPDIR": "/r/0/tmp",
         MARK: "m/small-0/one/",
     }
     assert found.environment == expected

@@ -26,8 +26,12 @@ GET = HttpGet("/health", 80)
 
 def a_probe(**changes: object) -> ProbeSpec:
     given: dict[str, object] = {
-        **{"check": GET, "initial_delay_s": 0.0, "period_s": 2.0, "timeout_s": 1.0},
-        **{"num_failures": 3, "num_successes": 1},
+        "check": GET,
+        "initial_delay_s": 0.0,
+        "period_s": 2.0,
+        "timeout_s": 1.0,
+        "num_failures": 3,
+        "num_successes": 1,
     }
     return ProbeSpec(**{**given, **changes})  # type: ignore[arg-type]
 
@@ -160,7 +164,7 @@ def test_readiness_follows_the_answers_and_a_container_that_is_not_alive_is_star
     (status := tmp_path / "status").write_text("503")
     probe = {"httpGet": {"path": "/", "port": "api"}, "periodSeconds": 1, "failureThreshold": 1}
     port = [{"name": "api", "containerPort": 8000}]
-    readable = {"args": ["0.0.0.0", str(status)], "ports": port}
+    readable = {"args": ["127.0.0.1", str(status)], "ports": port}
     main = a_container("main", SERVES) | readable | {"readinessProbe": probe}
     heard = Heard()
     with a_run(tmp_path, heard, a_set(main)) as run:
@@ -171,8 +175,12 @@ def test_readiness_follows_the_answers_and_a_container_that_is_not_alive_is_star
         status.write_text("503")
         wait_until(lambda: run.pods[0].is_ready, lambda ready: not ready)
     assert heard.ends == []
-    alive = a_container("main", SERVES) | readable | {"livenessProbe": probe}
-    with a_run(tmp_path, heard, a_set(alive)):
+    status.write_text("204")
+    starting = {**probe, "failureThreshold": 1000}
+    probes = {"startupProbe": starting, "livenessProbe": probe}
+    with a_run(tmp_path, heard, a_set(a_container("main", SERVES) | readable | probes)) as run:
+        wait_until(lambda: run.pods[0].is_ready, bool)
+        status.write_text("503")
         (end,) = heard.wait_ended()
         heard.wait_said("main", "starts", times=3)
     assert end.reason == "its liveness probe failed"

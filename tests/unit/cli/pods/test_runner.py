@@ -15,6 +15,7 @@ import pytest
 
 from engine_server import PATIENCE_S, all_have_ended, has_ended, wait_until
 from pipelineserve_cli.pods.keeper import marked_pids
+from pipelineserve_cli.pods.volumes import SHARED_MEMORY
 from small_pods import (
     WAITS,
     Heard,
@@ -34,7 +35,8 @@ READS = (
 # A child in a session of its own, which does not end with its parent.
 WITH_CHILD = """
 import subprocess, sys, signal
-child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+program = [sys.executable, "-c", "import signal; signal.pause()"]
+child = subprocess.Popen(program, start_new_session=True)
 print(child.pid, file=sys.stderr, flush=True)
 signal.pause()
 """
@@ -79,7 +81,9 @@ def test_init_containers_end_before_the_others_begin(folder: Path, heard: Heard)
 
 def test_an_init_container_that_fails_is_tried_again_and_told(folder: Path, heard: Heard) -> None:
     volume, mounted = shared_volume()
-    once = "import os, sys\nif not os.path.exists(sys.argv[1]): os.mkdir(sys.argv[1]); sys.exit('no')"
+    once = (
+        "import os, sys\nif not os.path.exists(sys.argv[1]): os.mkdir(sys.argv[1]); sys.exit('no')"
+    )
     small = a_set(
         a_container("main", WAITS),
         initial=[a_container("first", once, "/shared/tried", **mounted)],
@@ -175,7 +179,7 @@ def test_ports_of_two_pods_may_be_the_same_and_names_lead_to_the_other_one(
     name = [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        main = a_container("main", serves, "0.0.0.0", str(port), "$(NAME)", env=name)
+        main = a_container("main", serves, "127.0.0.1", str(port), "$(NAME)", env=name)
         with a_run(folder, heard, a_set(main, num_pods=2)) as run:
             heard.wait_said("main", "serves", times=2)
             answers = []
@@ -234,7 +238,7 @@ def test_a_process_that_is_killed_leaves_neither_processes_nor_folders(tmp_path:
         process.kill()
     assert all_have_ended(pids)
     wait_until(lambda: list(tmp_path.glob("pserve-*")), lambda left: left == [])
-    wait_until(lambda: list(Path("/dev/shm").glob(f"pserve-{mark}")), lambda left: left == [])
+    wait_until(lambda: list(SHARED_MEMORY.glob(f"pserve-{mark}")), lambda left: left == [])
 
 
 def test_a_failure_of_the_runner_itself_is_raised(folder: Path, heard: Heard) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipelineserve_cli.pods.keeping import KeptTexts
 from pipelineserve_cli.pods.specs import pods_of
-from pipelineserve_cli.pods.volumes import HostFolders, Mounts, PodVolumes
+from pipelineserve_cli.pods.volumes import SCRATCH, HostFolders, Mounts, PodVolumes
 from small_pods import a_config_map, a_container, a_set
 
 VOLUMES = [
@@ -19,7 +19,7 @@ VOLUMES = [
     {"name": "key", "secret": {"secretName": "group", "items": [{"key": "k", "path": "k"}]}},
 ]
 MOUNTS = {
-    "tmp": "/tmp",
+    "tmp": SCRATCH,
     "socket": "/run/socket",
     "cache": "/var/cache/x",
     "weights": "/claim",
