@@ -13,7 +13,7 @@ from pipelineserve.errors import PipelineServeError
 _TIMEOUT_S = 30.0
 # The server closes a watch after some minutes by itself; its silence until then is no fault.
 _AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-_GONE = 410
+_OK, _GONE = 200, 410
 
 
 class ClusterError(PipelineServeError):
@@ -89,27 +89,26 @@ class Cluster:
         self, path: str, parameters: Mapping[str, str], *, as_table: bool, timeout_s: float | None
     ) -> Any:
         try:
-            return self._api.call_api(
-                f"/apis/{API_VERSION}/{path}",
+            method, url, headers, *_ = self._api.param_serialize(
                 "GET",
+                f"/apis/{API_VERSION}/{path}",
                 query_params=list(parameters.items()),
                 header_params={"Accept": _AS_TABLE if as_table else "application/json"},
                 auth_settings=["BearerToken"],
-                _return_http_data_only=True,
-                _preload_content=False,
-                _request_timeout=timeout_s,
             )
-        except client.ApiException as error:
-            raise self._error_of_answer(error) from error
-        except urllib3.exceptions.HTTPError as error:
+            answer = self._api.call_api(method, url, headers, _request_timeout=timeout_s)
+        except (client.ApiException, urllib3.exceptions.HTTPError) as error:
+            # Of the first kind are certificates that do not fit; every answer is given back.
             raise ClusterError(
                 f"the API server {self._server} does not answer: {_reason(error)}; check that the "
                 "cluster runs, and that the kubeconfig is of this cluster"
             ) from error
+        if answer.status != _OK:
+            raise self._error_of(answer.status, _message(answer.response.data))
+        return answer.response
 
-    def _error_of_answer(self, error: client.ApiException) -> ClusterError:
-        message = _message(error.body) or error.reason
-        match error.status:
+    def _error_of(self, status: int, message: str) -> ClusterError:
+        match status:
             case 401:
                 advice = "the kubeconfig's credentials are not accepted; log in again"
             case 403:
@@ -125,7 +124,7 @@ class Cluster:
                 return WatchExpiredError(message)
             case _:
                 advice = "the API server says no more than this"
-        return ClusterError(f"{self._server} answers {error.status}: {message}; {advice}")
+        return ClusterError(f"{self._server} answers {status}: {message}; {advice}")
 
 
 def _named(contexts: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -144,9 +143,9 @@ def _error_of_event(status: Mapping[str, Any]) -> ClusterError:
     return WatchExpiredError(text) if status.get("code") == _GONE else ClusterError(text)
 
 
-def _message(body: object) -> str:
+def _message(body: bytes) -> str:
     """Of a `Status`; the whole text where the answer is something else."""
-    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")
+    text = body.decode(errors="replace")
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

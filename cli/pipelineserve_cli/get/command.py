@@ -69,7 +69,6 @@ class Question:
 @click.option(
     "-o",
     "--output",
-    default=Shape.TABLE.value,
     type=click.Choice([shape.value for shape in Shape if shape.value]),
     help="More columns, or the resources themselves.",
 )
@@ -81,7 +80,7 @@ def get(
     all_namespaces: bool,
     kubeconfig: str | None,
     context: str | None,
-    output: str,
+    output: str | None,
     watch: bool,
 ) -> None:
     """Show the PipelineServe resources of a cluster.
@@ -92,7 +91,7 @@ def get(
         raise click.UsageError("--all-namespaces takes neither a name nor --namespace")
     cluster = _cluster(kubeconfig, context)
     space = None if all_namespaces else namespace or cluster.namespace
-    viewer = _Viewer(cluster, Question(name, space), Shape(output))
+    viewer = _Viewer(cluster, Question(name, space), Shape(output or ""))
     try:
         viewer.show(watches=watch)
     except KeyboardInterrupt:

@@ -33,7 +33,7 @@ def a_probe(**changes: object) -> ProbeSpec:
         "num_failures": 3,
         "num_successes": 1,
     }
-    return ProbeSpec(**{**given, **changes})  # type: ignore[arg-type]
+    return ProbeSpec(**{**given, **changes})
 
 
 def probed(**probes: ProbeSpec) -> ContainerSpec:
