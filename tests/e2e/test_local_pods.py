@@ -13,7 +13,7 @@ import pytest
 from tools.sources import ROOT
 
 from engine_server import PATIENCE_S, all_have_ended, name_of, wait_until
-from local_up import Run, free_port, local_up, write_manifest
+from local_up import Run, free_port, local_up, parent_of, write_manifest
 from pipelineserve_engine.nursery.tending import STAGE_NAME
 from served_model import ServedModel
 
@@ -65,8 +65,9 @@ def commands(run: Run) -> dict[int, str]:
 
 
 def only(run: Run, part: str) -> int:
-    """The process with this in its command and no such parent."""
-    (pid,) = [pid for pid, command in commands(run).items() if part in command]
+    """The process with this in its command; what it has forked has the same command."""
+    found = [pid for pid, command in commands(run).items() if part in command]
+    (pid,) = [pid for pid in found if parent_of(pid) not in found]
     return pid
 
 
