@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from engine_server import PATIENCE_S, wait_until
+from engine_server import PATIENCE_S, all_have_ended, wait_until
 
 MANIFEST = """
 apiVersion: pipelineserve.dev/v1alpha1
@@ -139,8 +139,10 @@ def local_up(manifest: Path, port: int, *flags: str) -> Iterator[Run]:
             yield run
         finally:
             pids = run.descendants()
-            for pid in [process.pid, *pids]:
-                if parent_of(pid):
-                    os.kill(pid, signal.SIGKILL)
+            process.kill()
             process.wait()
+            # The keeper among them ends the others, and removes what is outside the folder.
+            if not all_have_ended(pids):
+                for pid in filter(parent_of, pids):
+                    os.kill(pid, signal.SIGKILL)
             process.stdout.close()  # type: ignore[union-attr] # it is a pipe
