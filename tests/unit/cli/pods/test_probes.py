@@ -3,6 +3,7 @@
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,8 +25,8 @@ from small_pods import WAITS, Heard, a_container, a_run, a_set, keep_runs_in
 GET = HttpGet("/health", 80)
 
 
-def a_probe(**changes: object) -> ProbeSpec:
-    given: dict[str, object] = {
+def a_probe(**changes: Any) -> ProbeSpec:
+    given: dict[str, Any] = {
         "check": GET,
         "initial_delay_s": 0.0,
         "period_s": 2.0,
@@ -38,7 +39,7 @@ def a_probe(**changes: object) -> ProbeSpec:
 
 def probed(**probes: ProbeSpec) -> ContainerSpec:
     given = dict.fromkeys(("startup", "liveness", "readiness"))
-    return ContainerSpec("one", (), (), {}, **{**given, **probes})  # type: ignore[arg-type]
+    return ContainerSpec("one", (), (), {}, **{**given, **probes})
 
 
 def test_failures_count_only_in_a_row_and_over_the_probes_own_periods() -> None:
