@@ -9,13 +9,16 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help env check test test-unit format format-check lint types imports verify generate demo bench sizes clean
+.PHONY: help env sglang-env check test test-unit format format-check lint types imports verify generate demo bench sizes clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
 env: ## Make or update the Python environment in .venv; instant when it is up to date.
 	@$(PYTHON) tools/bootstrap.py --venv $(VENV)
+
+sglang-env: env ## Make the environment of a real SGLang on a CPU, for its tests (2.8 GB, cached).
+	$(PY) -m tools.sglang_environment
 
 check: format-check lint types imports verify test-unit ## All that takes seconds: static checks, generated files, unit tests.
 

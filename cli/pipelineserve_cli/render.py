@@ -107,6 +107,7 @@ def settings_without_cluster(
     return OperatorSettings(
         engine_image=engine_image or f"pipelineserve/engine:{own}",
         controller_image=controller_image or f"pipelineserve/controller:{own}",
+        sglang_image=f"pipelineserve/sglang:{own}",
         operator_address="pipelineserve-operator.pipelineserve.svc:8443",
         version=own,
         has_pod_monitors=True,

@@ -179,6 +179,22 @@ RECORDS_LOST = Metric(
     MetricKind.COUNTER,
     "Step and request records that a slow watcher was never told.",
 )
+CONTROL_ACTIVE = Metric(
+    "pipelineserve_control_active",
+    MetricKind.GAUGE,
+    "1 while the engine can be controlled, 0 while its add-on is inactive.",
+)
+
+CONTROL_OF_ENGINE: tuple[Metric, ...] = (
+    REQUESTS_HELD,
+    POLICIES,
+    POLICY_IN_FORCE,
+    POLICY_LAPSES,
+    WATCHERS,
+    RECORDS_LOST,
+    CONTROL_ACTIVE,
+)
+"""What an engine's control serves, also where the rest is another engine's."""
 
 CATALOGUE: tuple[Metric, ...] = (
     TTFT,
@@ -209,6 +225,7 @@ CATALOGUE: tuple[Metric, ...] = (
     POLICY_LAPSES,
     WATCHERS,
     RECORDS_LOST,
+    CONTROL_ACTIVE,
 )
 
 # What the sidecar serves; it knows the engine's figures only from what the engine tells.

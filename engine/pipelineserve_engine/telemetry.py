@@ -1,5 +1,7 @@
 """The catalogue's metrics as prometheus objects on a registry of the caller's."""
 
+from collections.abc import Iterable
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -17,14 +19,16 @@ class Telemetry:
     Asking for an entry as another kind than its own is a KeyError, at the first use.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, catalogue: Iterable[Metric] = CATALOGUE
+    ) -> None:
         # Its switch is global; without it every counter and histogram adds a series of its own
         # (`_created`), which the catalogue does not know.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library left it untyped
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
-        for metric in CATALOGUE:
+        for metric in catalogue:
             self._add(metric, registry)
 
     def counter(self, metric: Metric) -> Counter:
@@ -45,7 +49,10 @@ class Telemetry:
             case MetricKind.COUNTER:
                 self._counters[name] = Counter(name, text, labels, registry=registry)
             case MetricKind.GAUGE:
-                self._gauges[name] = Gauge(name, text, labels, registry=registry)
+                # The mode matters only where several processes share their metrics, as SGLang's do.
+                self._gauges[name] = Gauge(
+                    name, text, labels, registry=registry, multiprocess_mode="mostrecent"
+                )
             case MetricKind.HISTOGRAM:
                 self._histograms[name] = Histogram(
                     name, text, labels, registry=registry, buckets=metric.buckets

@@ -13,6 +13,7 @@ UID = "6f1d9a3e-0c1b-4a55-9d0e-6f2a4a1f6c11"
 SETTINGS = OperatorSettings(
     engine_image="example.com/engine:1",
     controller_image="example.com/controller:1",
+    sglang_image="example.com/sglang:1",
     operator_address="operator.example.svc:8443",
     ca_bundle="-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",
     version="1.2.3",

@@ -71,6 +71,16 @@ class Rebalance:
     least_kv_free_ratio: float = 0.10
     relaxed_kv_free_ratio: float = 0.15
 
+    def may_stay_held(self, *, gap_s: float, held_s: float, cycle_s: float) -> bool:
+        """Whether one more cycle of being held breaks neither the largest gap nor the budget.
+
+        Args:
+            gap_s: time since the request's last token.
+            held_s: time in which it was held so far.
+            cycle_s: time between two micro-batches of its slot.
+        """
+        return gap_s + cycle_s <= self.max_gap_s and held_s + cycle_s <= self.hold_budget_s
+
     def decide(self, memory: HoldMemory, view: HoldView) -> tuple[HoldPlan, HoldMemory]:
         """Plan for one micro-batch."""
         if self._is_pressed(memory, view):

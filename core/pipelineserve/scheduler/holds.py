@@ -37,16 +37,15 @@ class Holder(Protocol):
         ...
 
 
-class HoldKeeper:
-    """Holds and releases the decodes of a pool by the policy in force.
+class HoldPlanner:
+    """The policy in force, and what it keeps between two plans.
 
     Attributes:
         policy: asked before every micro-batch.
     """
 
-    def __init__(self, pool: DecodePool) -> None:
+    def __init__(self) -> None:
         self.policy: Rebalance | HoldNothing = HoldNothing()
-        self._pool = pool
         self._memory = HoldMemory()
 
     def adopt(self, policy: Rebalance | HoldNothing) -> None:
@@ -57,6 +56,38 @@ class HoldKeeper:
         if isinstance(policy, HoldNothing):
             self._memory = HoldMemory()
         self.policy = policy
+
+    def decide(self, view: HoldView) -> HoldPlan:
+        """The plan for one micro-batch."""
+        match self.policy:
+            case HoldNothing():
+                return self.policy.decide(view)
+            case Rebalance():
+                plan, self._memory = self.policy.decide(self._memory, view)
+                return plan
+
+    def may_stay_held(self, *, gap_s: float, held_s: float, cycle_s: float) -> bool:
+        """See `Rebalance.may_stay_held`; nobody stays held where nothing is to be."""
+        if isinstance(self.policy, HoldNothing):
+            return False
+        return self.policy.may_stay_held(gap_s=gap_s, held_s=held_s, cycle_s=cycle_s)
+
+
+class HoldKeeper:
+    """Holds and releases the decodes of a pool by the policy in force."""
+
+    def __init__(self, pool: DecodePool) -> None:
+        self._planner = HoldPlanner()
+        self._pool = pool
+
+    @property
+    def policy(self) -> Rebalance | HoldNothing:
+        """Asked before every micro-batch."""
+        return self._planner.policy
+
+    def adopt(self, policy: Rebalance | HoldNothing) -> None:
+        """See `HoldPlanner.adopt`."""
+        self._planner.adopt(policy)
 
     def apply(
         self, due: DecodeLoad, view: SchedulerView, *, prefill_tokens: int, cycle_s: float
@@ -77,7 +108,7 @@ class HoldKeeper:
         for request in self._pool.each_held():
             may_stay = self._may_stay(request, cycle_s, now_s)
             (others if may_stay else overdue).append(request)
-        plan = self._decide(
+        plan = self._planner.decide(
             HoldView(
                 num_slots=view.num_slots,
                 due=due,
@@ -95,14 +126,6 @@ class HoldKeeper:
         """Make everybody who is held ready."""
         self._pool.release(list(self._pool.each_held()))
 
-    def _decide(self, view: HoldView) -> HoldPlan:
-        match self.policy:
-            case HoldNothing():
-                return self.policy.decide(view)
-            case Rebalance():
-                plan, self._memory = self.policy.decide(self._memory, view)
-                return plan
-
     def _may_be_held(self, request: Request, cycle_s: float, now_s: float) -> bool:
         """Whether there is room for one more cycle, and it had a token since it was released."""
         had_token = len(request.token_ids) > request.num_tokens_at_release
@@ -110,13 +133,9 @@ class HoldKeeper:
 
     def _may_stay(self, request: Request, cycle_s: float, now_s: float) -> bool:
         """Whether being held for one more cycle breaks neither the largest gap nor the budget."""
-        if isinstance(self.policy, HoldNothing):
-            return False
-        gap_s = now_s - (now_s if request.last_token_s is None else request.last_token_s)
-        held_s = request.held_for_s(now_s)
-        return (
-            gap_s + cycle_s <= self.policy.max_gap_s
-            and held_s + cycle_s <= self.policy.hold_budget_s
+        last_token_s = now_s if request.last_token_s is None else request.last_token_s
+        return self._planner.may_stay_held(
+            gap_s=now_s - last_token_s, held_s=request.held_for_s(now_s), cycle_s=cycle_s
         )
 
 

@@ -76,6 +76,7 @@ def decode_hello(message: pb.Hello) -> EngineFacts:
             for number, capability in _CAPABILITIES.items()
             if number in message.capabilities
         ),
+        inactive_reason=message.inactive_reason[:_MAX_TEXT],
     )
 
 

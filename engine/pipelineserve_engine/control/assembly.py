@@ -47,6 +47,7 @@ def make_desk(
     observer.add(live_requests)
     observer.add(recorder)
     default = SchedulingPolicy(Static(static_chunk_tokens))
+    telemetry.gauge(metrics.CONTROL_ACTIVE).set(1)
     return ControlDesk(_Told(scheduler, observer), session, default, recorder, telemetry)
 
 

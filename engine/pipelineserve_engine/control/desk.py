@@ -8,7 +8,7 @@ from pipelineserve import metrics
 from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
 from pipelineserve.scheduler.leases import Adopted, LeaseKeeper, Schedulable
 from pipelineserve.scheduler.session import ControlSession, Refusal, Refused, Repeated
-from pipelineserve_engine.control.recorder import Recorder
+from pipelineserve_engine.control.telling import Teller
 from pipelineserve_engine.control.watchers import Watcher
 from pipelineserve_engine.telemetry import Telemetry
 
@@ -59,7 +59,7 @@ class ControlDesk:
         scheduler: obeys.
         session: decides which policies count.
         default: what holds without a lease; a policy may bring another static chunk for it.
-        recorder: tells those who watch.
+        teller: tells those who watch.
         telemetry: counts.
     """
 
@@ -68,12 +68,12 @@ class ControlDesk:
         scheduler: Schedulable,
         session: ControlSession,
         default: SchedulingPolicy,
-        recorder: Recorder,
+        teller: Teller,
         telemetry: Telemetry,
     ) -> None:
         self._session = session
         self._leases = LeaseKeeper(scheduler, session, default)
-        self._recorder = recorder
+        self._teller = teller
         self._telemetry = telemetry
         # From the start, or the first of each would not show as a rise.
         for outcome in (*Outcome, *Refusal):
@@ -95,7 +95,7 @@ class ControlDesk:
 
     def close(self, watcher: Watcher) -> None:
         """Tell this watcher no more; its session's policy holds for the rest of its lease."""
-        self._recorder.remove(watcher)
+        self._teller.remove(watcher)
         watcher.close()
         self._count_watchers()
 
@@ -126,19 +126,19 @@ class ControlDesk:
             self._telemetry.gauge(metrics.POLICY_IN_FORCE).set(0)
             self._telemetry.counter(metrics.POLICY_LAPSES).inc()
             logger.warning("the policy's lease has ended; back to the static chunk")
-        return self._recorder.turn(now_s)
+        return self._teller.turn(now_s)
 
     def count(self, outcome: Outcome | Refusal) -> None:
         """Count one policy; the only method for any thread."""
         self._telemetry.counter(metrics.POLICIES).labels(outcome=outcome.value).inc()
 
     def _admit(self, name: str, limit: int, now_s: float) -> Watcher | None:
-        if self._recorder.num_watchers >= limit:
+        if self._teller.num_watchers >= limit:
             return None
         watcher = Watcher(name, MAX_PENDING_RECORDS)
-        self._recorder.add(watcher, now_s)
+        self._teller.add(watcher, now_s)
         self._count_watchers()
         return watcher
 
     def _count_watchers(self) -> None:
-        self._telemetry.gauge(metrics.WATCHERS).set(self._recorder.num_watchers)
+        self._telemetry.gauge(metrics.WATCHERS).set(self._teller.num_watchers)

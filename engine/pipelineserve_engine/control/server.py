@@ -26,7 +26,11 @@ from pipelineserve_engine.control.address import (
 )
 from pipelineserve_engine.control.certificates import CertificateFiles
 from pipelineserve_engine.control.desk import MAX_WATCHERS
-from pipelineserve_engine.control.service import ControlledEngine, SchedulerControl
+from pipelineserve_engine.control.service import (
+    ControlledEngine,
+    InactiveEngine,
+    SchedulerControl,
+)
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["SchedulerControl"].full_name
 # The longest lists that a policy may have take about 15 KiB.
@@ -74,7 +78,7 @@ class ControlServer:
                 self.address = str(TcpAddress(host, port))
         self._server.start()
 
-    def open(self, engine: ControlledEngine) -> None:
+    def open(self, engine: ControlledEngine | InactiveEngine) -> None:
         """Serve this engine."""
         self._service.open(engine)
         self._set_health(health_pb2.HealthCheckResponse.SERVING)

@@ -52,17 +52,31 @@ class ControlledEngine:
     hello: pb.Hello
 
 
+@dataclass(frozen=True, slots=True)
+class InactiveEngine:
+    """An engine that serves, but cannot be controlled.
+
+    Attributes:
+        hello: what a session begins with, without a capability and with the reason in it; its
+            epoch is the same for each.
+    """
+
+    hello: pb.Hello
+
+
 class SchedulerControl(SchedulerControlServicer):
     """Answers with UNAVAILABLE before `open` and after `close`."""
 
     def __init__(self) -> None:
-        self._engine: ControlledEngine | None = None
+        self._engine: ControlledEngine | InactiveEngine | None = None
         self._unavailable = "the engine is loading its model; try again soon"
         self._watchers: list[Watcher] = []
 
-    def open(self, engine: ControlledEngine) -> None:
-        """Serve this engine from now on."""
+    def open(self, engine: ControlledEngine | InactiveEngine) -> None:
+        """Serve this engine from now on; who watches what was there before must call again."""
         self._engine = engine
+        for watcher in list(self._watchers):
+            watcher.close()
 
     def close(self) -> None:
         """End all watches; whoever calls now is told that the engine is stopping."""
@@ -81,6 +95,8 @@ class SchedulerControl(SchedulerControlServicer):
             text = f"expected at most {MAX_NAME_LENGTH} characters, got {len(name)}"
             error = InvalidInputError("the request", [Fault("controller_name", text)])
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, _text_of(error))
+        if isinstance(engine, InactiveEngine):
+            return self._silence(engine, context)
         admit = engine.desk.observe if request.observe_only else engine.desk.open
         opened = _answer(context, engine, lambda now_s: admit(name, now_s))
         if opened is None:
@@ -99,6 +115,9 @@ class SchedulerControl(SchedulerControlServicer):
     ) -> pb.ApplyReply:
         """See scheduler.proto."""
         engine = self._require_engine(context)
+        if isinstance(engine, InactiveEngine):
+            text = f"the engine cannot be controlled: {engine.hello.inactive_reason}"
+            _abort(context, grpc.StatusCode.FAILED_PRECONDITION, text)
         try:
             leased = _decoded(request, engine.hello.max_chunk_tokens)
         except InvalidInputError as error:
@@ -124,6 +143,18 @@ class SchedulerControl(SchedulerControlServicer):
             yield event
         self._require_engine(context)
 
+    def _silence(
+        self, engine: InactiveEngine, context: grpc.ServicerContext
+    ) -> Iterator[pb.WatchEvent]:
+        """Why nothing will be told, and nothing after it for as long as the call lasts."""
+        watcher = Watcher("", max_records=1)
+        self._watchers.append(watcher)
+        if self._engine is None or not context.add_callback(watcher.close):
+            watcher.close()
+        yield pb.WatchEvent(hello=engine.hello)
+        watcher.next_event()
+        self._watchers.remove(watcher)
+
     def _end(self, engine: ControlledEngine, opened: Opened) -> None:
         """The call is over; its watcher is told nothing more."""
         self._watchers.remove(opened.watcher)
@@ -133,7 +164,7 @@ class SchedulerControl(SchedulerControlServicer):
         if opened.epoch:
             logger.info("session %d: its controller is gone", opened.epoch)
 
-    def _require_engine(self, context: grpc.ServicerContext) -> ControlledEngine:
+    def _require_engine(self, context: grpc.ServicerContext) -> ControlledEngine | InactiveEngine:
         engine = self._engine
         if engine is None:
             _abort(context, grpc.StatusCode.UNAVAILABLE, self._unavailable)

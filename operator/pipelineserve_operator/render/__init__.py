@@ -1,7 +1,6 @@
 """From a resource to the objects that serve it: pure, without a cluster, a clock or any I/O."""
 
 from pipelineserve_operator.render.configuration import live_sections_text
-from pipelineserve_operator.render.errors import EngineNotBuiltError
 from pipelineserve_operator.render.labels import Role, leader_selector
 from pipelineserve_operator.render.names import Group
 from pipelineserve_operator.render.objects import all_objects, group_objects, shared_objects
@@ -17,7 +16,6 @@ from pipelineserve_operator.render.templates import (
 )
 
 __all__ = [
-    "EngineNotBuiltError",
     "Group",
     "GroupTemplate",
     "JsonObject",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pipelineserve.api import EngineType
 from pipelineserve_operator.render import (
     compute,
     engine_flags,
@@ -30,9 +31,9 @@ def engine(subject: Subject, settings: OperatorSettings, source: ModelSource) ->
     parallelism = subject.spec.parallelism
     is_alone = parallelism.pods_per_replica == 1
     return {
-        **_program(
+        **program(
             ENGINE,
-            _engine_image(subject, settings),
+            engine_image(subject, settings),
             "pipelineserve_engine.server",
             engine_flags.server_flags(subject, source.folder, settings.listen_host),
             settings,
@@ -42,11 +43,11 @@ def engine(subject: Subject, settings: OperatorSettings, source: ModelSource) ->
             *variables.of_server(subject),
             *variables.of_user(subject.spec.engine),
         ],
-        "ports": _ports(api=places.API_PORT, **({} if is_alone else {"group": places.GROUP_PORT})),
+        "ports": ports(api=places.API_PORT, **({} if is_alone else {"group": places.GROUP_PORT})),
         "resources": compute.of_stages(subject, parallelism.stages)
         if is_alone
         else compute.of_server(subject),
-        **_mounted(server_volumes(subject, source)),
+        **mounted(server_volumes(subject, source)),
         **probes.of_server(),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
     }
@@ -66,7 +67,7 @@ def stage_hosts(
 def sidecar(subject: Subject, settings: OperatorSettings) -> JsonObject:
     """The controller under its supervisor. It has no probe: it must never gate the engine."""
     return {
-        **_program(
+        **program(
             SIDECAR,
             settings.controller_image,
             "pipelineserve_controller.supervisor",
@@ -74,9 +75,9 @@ def sidecar(subject: Subject, settings: OperatorSettings) -> JsonObject:
             settings,
         ),
         "env": variables.of_sidecar(),
-        "ports": _ports(page=places.PAGE_PORT),
+        "ports": ports(page=places.PAGE_PORT),
         "resources": compute.of_controller(subject.spec.resources),
-        **_mounted(sidecar_volumes(subject, settings)),
+        **mounted(sidecar_volumes(subject, settings)),
     }
 
 
@@ -85,9 +86,9 @@ def fetch(subject: Subject, settings: OperatorSettings, source: ModelSource) -> 
     if source.fetched_uri is None:
         return []
     container = {
-        **_program(
+        **program(
             "model",
-            _engine_image(subject, settings),
+            engine_image(subject, settings),
             "pipelineserve_engine.models",
             model.fetch_arguments(subject.spec.model, source.fetched_uri),
             settings,
@@ -98,7 +99,7 @@ def fetch(subject: Subject, settings: OperatorSettings, source: ModelSource) -> 
             *variables.of_user(subject.spec.engine),
         ],
         "resources": compute.of_fetch(subject),
-        **_mounted([*volumes.scratch(), *source.volumes]),
+        **mounted([*volumes.scratch(), *source.volumes]),
     }
     return [container]
 
@@ -139,9 +140,9 @@ def _stage_host(
     index_in_pod: int,
 ) -> JsonObject:
     return {
-        **_program(
+        **program(
             f"stage-{index_in_pod}",
-            _engine_image(subject, settings),
+            engine_image(subject, settings),
             "pipelineserve_engine.stage_host",
             engine_flags.stage_host_flags(subject.spec, role, index_in_pod, source.folder),
             settings,
@@ -151,7 +152,7 @@ def _stage_host(
             *variables.of_user(subject.spec.engine),
         ],
         "resources": compute.of_stages(subject, 1),
-        **_mounted(stage_host_volumes(subject, source)),
+        **mounted(stage_host_volumes(subject, source)),
         **(probes.of_worker() if role is Role.WORKER and index_in_pod == 0 else {}),
     }
 
@@ -160,10 +161,10 @@ def _stage_volumes(subject: Subject, source: ModelSource) -> list[Volume]:
     return [*volumes.scratch(), volumes.shared_memory(subject), *source.volumes]
 
 
-def _program(
+def program(
     name: str, image: str, module: str, arguments: Sequence[str], settings: OperatorSettings
 ) -> JsonObject:
-    """What every container has."""
+    """What every container has; `module` is run by the image's own Python."""
     return {
         "name": name,
         "image": image,
@@ -180,15 +181,23 @@ def _program(
     }
 
 
-def _engine_image(subject: Subject, settings: OperatorSettings) -> str:
-    return subject.spec.engine.image or settings.engine_image
+def engine_image(subject: Subject, settings: OperatorSettings) -> str:
+    """The resource's own, or the operator's for this kind of engine."""
+    engine = subject.spec.engine
+    match engine.type:
+        case EngineType.TORCH:
+            return engine.image or settings.engine_image
+        case EngineType.SGLANG:
+            return engine.image or settings.sglang_image
 
 
-def _mounted(mounted: Sequence[Volume]) -> JsonObject:
-    return {"volumeMounts": [volume.mount() for volume in distinct(mounted)]}
+def mounted(mounting: Sequence[Volume]) -> JsonObject:
+    """Where a container finds its volumes."""
+    return {"volumeMounts": [volume.mount() for volume in distinct(mounting)]}
 
 
-def _ports(**ports: int) -> list[JsonObject]:
+def ports(**numbers: int) -> list[JsonObject]:
+    """A container's ports by name."""
     return [
-        {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
+        {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in numbers.items()
     ]

@@ -38,7 +38,6 @@ def all_objects(subject: Subject, settings: OperatorSettings) -> list[JsonObject
     """What a new resource comes to: every replica in its first epoch.
 
     Raises:
-        EngineNotBuiltError: the resource asks for an engine that this version has not.
         InvalidInputError: arguments or variables of the resource take the place of ours.
     """
     template = group_template(subject, settings)

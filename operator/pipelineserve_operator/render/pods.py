@@ -1,13 +1,14 @@
 """Pod templates: the same for every group of a resource, so that one is rendered for all."""
 
+from pipelineserve.api import EngineType
 from pipelineserve.api.placement import OWN_DOMAIN
-from pipelineserve_operator.render import containers, labels, names
+from pipelineserve_operator.render import containers, labels, names, sglang_containers
 from pipelineserve_operator.render.labels import Role
-from pipelineserve_operator.render.model import model_source
+from pipelineserve_operator.render.model import ModelSource, model_source
 from pipelineserve_operator.render.revisions import revision_of
 from pipelineserve_operator.render.settings import OperatorSettings
 from pipelineserve_operator.render.subject import JsonObject, Subject
-from pipelineserve_operator.render.volumes import distinct
+from pipelineserve_operator.render.volumes import Volume, distinct
 
 _RESTART_TIME = f"{OWN_DOMAIN}/restart-time"
 # After streams had their time: to end stages, flush files and say goodbye.
@@ -17,14 +18,12 @@ _ENDING_S = 30
 def leader_template(subject: Subject, settings: OperatorSettings) -> JsonObject:
     """The pod that serves: the server, its sidecar, and the first stages of a group of several."""
     source = model_source(subject.spec.model)
-    is_alone = subject.spec.parallelism.pods_per_replica == 1
     running = [
-        containers.engine(subject, settings, source),
-        *([] if is_alone else containers.stage_hosts(subject, settings, source, Role.LEADER)),
+        *_serving(subject, settings, source, Role.LEADER),
         containers.sidecar(subject, settings),
     ]
     mounted = [
-        *containers.server_volumes(subject, source),
+        *_serving_volumes(subject, source, Role.LEADER),
         *containers.sidecar_volumes(subject, settings),
     ]
     return _template(
@@ -42,24 +41,50 @@ def leader_template(subject: Subject, settings: OperatorSettings) -> JsonObject:
 def worker_template(subject: Subject, settings: OperatorSettings) -> JsonObject:
     """A pod that holds later stages and nothing else."""
     source = model_source(subject.spec.model)
-    mounted = containers.stage_host_volumes(subject, source)
+    mounted = _serving_volumes(subject, source, Role.WORKER)
     return _template(
         subject,
         settings,
         Role.WORKER,
         {
             **_initial(containers.fetch(subject, settings, source)),
-            "containers": containers.stage_hosts(subject, settings, source, Role.WORKER),
+            "containers": _serving(subject, settings, source, Role.WORKER),
             "volumes": [volume.volume() for volume in distinct(mounted)],
         },
     )
+
+
+def _serving(
+    subject: Subject, settings: OperatorSettings, source: ModelSource, role: Role
+) -> list[JsonObject]:
+    """The containers that run the model."""
+    match subject.spec.engine.type:
+        case EngineType.SGLANG:
+            return [sglang_containers.launcher(subject, settings, source, role)]
+        case EngineType.TORCH if subject.spec.parallelism.pods_per_replica == 1:
+            return [containers.engine(subject, settings, source)]
+        case EngineType.TORCH:
+            hosts = containers.stage_hosts(subject, settings, source, role)
+            is_leader = role is Role.LEADER
+            return [*([containers.engine(subject, settings, source)] * is_leader), *hosts]
+
+
+def _serving_volumes(subject: Subject, source: ModelSource, role: Role) -> list[Volume]:
+    match subject.spec.engine.type:
+        case EngineType.SGLANG:
+            return sglang_containers.launcher_volumes(subject, source, role)
+        case EngineType.TORCH if role is Role.LEADER:
+            return containers.server_volumes(subject, source)
+        case EngineType.TORCH:
+            return containers.stage_host_volumes(subject, source)
 
 
 def _template(
     subject: Subject, settings: OperatorSettings, role: Role, contents: JsonObject
 ) -> JsonObject:
     spec = subject.spec
-    first = containers.ENGINE if role is Role.LEADER else "stage-0"
+    has_server = role is Role.LEADER or spec.engine.type is EngineType.SGLANG
+    first = containers.ENGINE if has_server else "stage-0"
     restart = {} if spec.restart_time is None else {_RESTART_TIME: spec.restart_time}
     return {
         "metadata": {

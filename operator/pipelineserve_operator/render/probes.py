@@ -11,21 +11,40 @@ _STARTUP_DEADLINE_S = 86_400
 
 def of_server() -> JsonObject:
     """Loading is no failure; stages that start anew leave the server alive and not ready."""
+    return _of_server("/health", "/ready")
+
+
+def of_sglang_server() -> JsonObject:
+    """SGLang ends as a whole when a stage does, so one path tells all."""
+    return _of_server("/health", "/health")
+
+
+def of_worker() -> JsonObject:
+    """A worker is ready when its leader is, so that a disruption budget counts whole groups."""
+    return _of_worker("/ready")
+
+
+def of_sglang_worker() -> JsonObject:
+    """As `of_worker`; SGLang's own answer on a worker says nothing of the leader."""
+    return _of_worker("/health")
+
+
+def _of_server(health_path: str, ready_path: str) -> JsonObject:
     return {
         "startupProbe": {
-            **_get("/health"),
+            **_get(health_path),
             "periodSeconds": _STARTUP_PERIOD_S,
             "timeoutSeconds": 3,
             "failureThreshold": _STARTUP_DEADLINE_S // _STARTUP_PERIOD_S,
         },
         "livenessProbe": {
-            **_get("/health"),
+            **_get(health_path),
             "periodSeconds": 10,
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
         "readinessProbe": {
-            **_get("/ready"),
+            **_get(ready_path),
             "periodSeconds": 2,
             "timeoutSeconds": 3,
             "failureThreshold": 2,
@@ -33,12 +52,12 @@ def of_server() -> JsonObject:
     }
 
 
-def of_worker() -> JsonObject:
-    """A worker is ready when its leader is, so that a disruption budget counts whole groups."""
+def _of_worker(leader_path: str) -> JsonObject:
     program = ["python3", "-m", "pipelineserve_engine.leader_ready"]
+    leader = [variables.LEADER_HOST, str(places.API_PORT), leader_path]
     return {
         "readinessProbe": {
-            "exec": {"command": [*program, variables.LEADER_HOST, str(places.API_PORT)]},
+            "exec": {"command": [*program, *leader]},
             "periodSeconds": 5,
             "timeoutSeconds": 5,
             "failureThreshold": 2,

@@ -17,8 +17,10 @@ class OperatorSettings:
     """The same for every resource of one operator.
 
     Attributes:
-        engine_image: where a resource names none; it holds the model download too.
+        engine_image: where a resource on Torch names none; it holds the model download too.
         controller_image: of the sidecar.
+        sglang_image: where a resource on SGLang names none, with the add-on and the download; empty
+            if the operator was given none.
         image_pull_policy: of every container.
         operator_address: HOST:PORT that sidecars attend to; empty for none, then objectives reach
             them through the ConfigMap only.
@@ -34,6 +36,7 @@ class OperatorSettings:
 
     engine_image: str
     controller_image: str
+    sglang_image: str = ""
     image_pull_policy: str = "IfNotPresent"
     operator_address: str = ""
     ca_bundle: str = ""

@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelineserve.api import EngineType
-from pipelineserve.errors import InvalidInputError
-from pipelineserve_operator.render import engine_flags, labels, names, pods, variables
-from pipelineserve_operator.render.errors import EngineNotBuiltError
+from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve_operator.render import (
+    engine_flags,
+    labels,
+    names,
+    pods,
+    sglang_flags,
+    variables,
+)
 from pipelineserve_operator.render.labels import Role
 from pipelineserve_operator.render.metadata import owned
 from pipelineserve_operator.render.revisions import revision_of
@@ -56,20 +62,28 @@ def group_template(subject: Subject, settings: OperatorSettings) -> GroupTemplat
     """Render the template.
 
     Raises:
-        EngineNotBuiltError: the resource asks for an engine that this version has not.
         InvalidInputError: arguments or variables of the resource take the place of ours.
     """
     spec = subject.spec
-    if spec.engine.type is not EngineType.TORCH:
-        raise EngineNotBuiltError(spec.engine.type)
-    faults = [*engine_flags.faults_in(spec.engine), *variables.faults_in(spec.engine)]
-    if faults:
+    match spec.engine.type:
+        case EngineType.TORCH:
+            faults = engine_flags.faults_in(spec.engine)
+        case EngineType.SGLANG:
+            faults = [*sglang_flags.faults_in(spec.engine), *_image_faults(subject, settings)]
+    if faults := [*faults, *variables.faults_in(spec.engine)]:
         raise InvalidInputError(f"PipelineServe {subject.name}", faults)
     num_workers = spec.parallelism.pods_per_replica - 1
     rendered = {Role.LEADER: pods.leader_template(subject, settings)}
     if num_workers:
         rendered[Role.WORKER] = pods.worker_template(subject, settings)
     return GroupTemplate(revision_of(spec), num_workers, rendered)
+
+
+def _image_faults(subject: Subject, settings: OperatorSettings) -> list[Fault]:
+    if subject.spec.engine.image or settings.sglang_image:
+        return []
+    text = "required, but missing: the operator was given no image of SGLang with the add-on"
+    return [Fault("spec.engine.image", text)]
 
 
 def controller_revision(

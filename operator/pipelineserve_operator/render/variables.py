@@ -20,11 +20,14 @@ EPOCH = "PSERVE_EPOCH"
 GROUP = "PSERVE_GROUP"
 LEADER_HOST = "PSERVE_LEADER_HOST"
 
+STATIC_CHUNK_TOKENS = "PSERVE_STATIC_CHUNK_TOKENS"
+MAX_CHUNK_TOKENS = "PSERVE_MAX_CHUNK_TOKENS"
+
 # What an engine is started with although its field is live: a container reads the value of the
 # moment in which it starts, and the pod's template stays the same.
 LIVE: Mapping[str, str] = {
-    "PSERVE_STATIC_CHUNK_TOKENS": "static-chunk-tokens",
-    "PSERVE_MAX_CHUNK_TOKENS": "max-chunk-tokens",
+    STATIC_CHUNK_TOKENS: "static-chunk-tokens",
+    MAX_CHUNK_TOKENS: "max-chunk-tokens",
     "PSERVE_RECOVERY_MAX_RESTARTS": "recovery-max-restarts",
     "PSERVE_RECOVERY_WINDOW_SECONDS": "recovery-window-seconds",
 }

@@ -32,6 +32,7 @@ class EngineFacts:
     Attributes:
         epoch: of the session; higher for each new one.
         static_chunk_tokens: what it was started with.
+        inactive_reason: why it cannot be controlled; empty where it can.
     """
 
     name: str
@@ -44,6 +45,7 @@ class EngineFacts:
     block_tokens: int
     kv_tokens: int
     capabilities: tuple[Capability, ...]
+    inactive_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from math import inf
 
 from pipelineserve.policy.control.heard import Ending, RequestSeen, Standing, Told
-from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import RequestRecord
-from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.scheduler.telling.live_requests import LiveRequests
-from pipelineserve.scheduler.telling.standings import standing_of
-from pipelineserve.scheduler.telling.steps import StepAssembler, StepRecord
+from pipelineserve.scheduler.telling.standings import Standable, standing_of
+from pipelineserve.scheduler.telling.steps import Composed, StepAssembler, StepRecord
 
 FLUSH_PERIOD_S = 0.02
 FLUSH_RECORDS = 64
@@ -64,7 +62,7 @@ class Collector:
     def __init__(
         self,
         num_stages: int,
-        scheduler: Scheduler,
+        scheduler: Standable,
         session: ControlSession,
         live_requests: LiveRequests,
     ) -> None:
@@ -113,7 +111,7 @@ class Collector:
         self._last_batch_s = now_s
         return batch
 
-    def sent(self, micro_batch: MicroBatch, now_s: float) -> None:
+    def sent(self, micro_batch: Composed, now_s: float) -> None:
         """A micro-batch was composed and entered the pipeline."""
         if self._is_watched:
             self._assembler.sent(micro_batch, self._session.in_force, now_s)

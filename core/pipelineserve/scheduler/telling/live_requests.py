@@ -37,24 +37,35 @@ class LiveRequests:
 
     def on_accepted(self, request: NewRequest, now_s: float) -> None:
         """It waits for its first token, however long its prompt is."""
-        self._waiting[request.request_id] = now_s
+        self.accept(request.request_id, now_s)
 
     def on_emission(self, emission: Emission, now_s: float) -> None:
         """It has a token, the first one or another."""
-        if emission.token_id is None:
-            return  # it ends, which `on_ended` says as well
-        decoding = self._decoding.get(emission.request_id)
-        if decoding is None:
-            self._waiting.pop(emission.request_id, None)
-            self._decoding[emission.request_id] = _Decoding(now_s, now_s)
-        else:
-            decoding.last_token_s = now_s
-            decoding.num_tokens += 1
+        if emission.token_id is not None:  # else it ends, which `on_ended` says as well
+            self.advance(emission.request_id, 1, now_s)
 
     def on_ended(self, record: RequestRecord) -> None:
         """It waits and decodes no more."""
-        self._waiting.pop(record.request_id, None)
-        self._decoding.pop(record.request_id, None)
+        self.end(record.request_id)
+
+    def accept(self, request_id: str, now_s: float) -> None:
+        """This request waits from now on."""
+        self._waiting[request_id] = now_s
+
+    def advance(self, request_id: str, num_tokens: int, now_s: float) -> None:
+        """This request got so many tokens, at least 1, at once."""
+        decoding = self._decoding.get(request_id)
+        if decoding is None:
+            self._waiting.pop(request_id, None)
+            self._decoding[request_id] = _Decoding(now_s, now_s, num_tokens)
+        else:
+            decoding.last_token_s = now_s
+            decoding.num_tokens += num_tokens
+
+    def end(self, request_id: str) -> None:
+        """This request is gone."""
+        self._waiting.pop(request_id, None)
+        self._decoding.pop(request_id, None)
 
     def oldest_wait_s(self, now_s: float) -> float:
         """The longest that a request has waited for its first token so far; 0 without one."""

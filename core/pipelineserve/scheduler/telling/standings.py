@@ -1,18 +1,54 @@
 """How things stand: the scheduler, the policy in force and the live requests in one value."""
 
+from typing import Protocol
+
+from pipelineserve.policy.chunking import ChunkPolicy
 from pipelineserve.policy.control.heard import Standing
 from pipelineserve.policy.predictive import Predictive
-from pipelineserve.scheduler.scheduler import Scheduler
+from pipelineserve.policy.views import SchedulerView
+from pipelineserve.scheduler.messages import Census
 from pipelineserve.scheduler.session import ControlSession
 from pipelineserve.scheduler.telling.live_requests import LiveRequests
 from pipelineserve.scheduler.telling.steps import StepAssembler
+
+
+class Standable(Protocol):
+    """What is asked how things stand: our scheduler, or the mirror of another engine's."""
+
+    @property
+    def num_held(self) -> int:
+        """Decodes kept out of micro-batches for now."""
+        ...
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens that wait, of started prompts as well."""
+        ...
+
+    @property
+    def chunk_policy(self) -> ChunkPolicy:
+        """The chunk policy in force."""
+        ...
+
+    def view(self, slot_index: int, now_s: float) -> SchedulerView:
+        """What policies see."""
+        ...
+
+    def census(self) -> Census:
+        """Every request, counted once."""
+        ...
+
+    def arrived_tokens(self, now_s: float) -> tuple[int, float]:
+        """Prompt tokens that arrived lately, and the seconds that lately means."""
+        ...
+
 
 # In which a backlog should be gone when no policy in force says so; a fifth of a 2 s TTFT target.
 _HORIZON_S = 0.4
 
 
 def standing_of(
-    scheduler: Scheduler,
+    scheduler: Standable,
     session: ControlSession,
     live_requests: LiveRequests,
     steps: StepAssembler,
@@ -41,7 +77,7 @@ def standing_of(
     )
 
 
-def _demand_tokens_per_s(scheduler: Scheduler, now_s: float) -> float:
+def _demand_tokens_per_s(scheduler: Standable, now_s: float) -> float:
     """As `Predictive.required_tokens_per_s` has it."""
     policy = scheduler.chunk_policy
     horizon_s = policy.horizon_s if isinstance(policy, Predictive) else _HORIZON_S

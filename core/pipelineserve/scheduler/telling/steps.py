@@ -1,12 +1,46 @@
 """Step records: what was composed, and what the stages reported of it, put together."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.control.heard import StepSeen
 from pipelineserve.policy.step_time import StepFeatures
-from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.session import PolicyId
+
+
+class Composed(Protocol):
+    """A micro-batch as records tell of it: our scheduler's, or another engine's."""
+
+    @property
+    def sequence(self) -> int:
+        """Rises with each micro-batch."""
+        ...
+
+    @property
+    def slot_index(self) -> int:
+        """The slot that it fills."""
+        ...
+
+    @property
+    def chunk(self) -> ChunkDecision:
+        """The budget that it was composed with."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all its pieces."""
+        ...
+
+    @property
+    def num_decodes(self) -> int:
+        """How many of its pieces decode."""
+        ...
+
+    @property
+    def features(self) -> StepFeatures:
+        """Attention's work in it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +86,7 @@ class StepRecord:
 class _Flight:
     """One micro-batch between composition and the last report of it; lists are by stage."""
 
-    micro_batch: MicroBatch
+    micro_batch: Composed
     num_decodes: int
     policy: PolicyId
     sent_s: float
@@ -91,7 +125,7 @@ class StepAssembler:
         self._last_ends_s = [None] * self._num_stages
         self._emptied_at_s = None
 
-    def sent(self, micro_batch: MicroBatch, policy: PolicyId, now_s: float) -> None:
+    def sent(self, micro_batch: Composed, policy: PolicyId, now_s: float) -> None:
         """A micro-batch was composed under this policy and entered the pipeline."""
         pause_s = 0.0 if self._emptied_at_s is None else max(0.0, now_s - self._emptied_at_s)
         self._emptied_at_s = None

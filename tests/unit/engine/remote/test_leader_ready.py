@@ -41,7 +41,7 @@ def asked(leader: LeaderServer) -> int:
     port = str(leader.server_address[1])
     # A proxy would answer for a leader that is gone; none is there.
     environ = {"LEADER": "127.0.0.1", "http_proxy": "http://127.0.0.1:9"}
-    return main(["LEADER", port], environ)
+    return main(["LEADER", port, "/ready"], environ)
 
 
 def test_a_leader_that_is_ready_makes_its_workers_ready(leader: LeaderServer) -> None:
@@ -64,9 +64,9 @@ def test_a_leader_that_is_gone_is_not_ready(
     assert "does not answer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["LEADER"], ["LEADER", "http"], ["OTHER", "80"]])
+@pytest.mark.parametrize("arguments", [[], ["LEADER"], ["LEADER", "80"], ["LEADER", "http", "/"], ["OTHER", "80", "/"]])
 def test_wrong_arguments_are_a_failure_that_is_said(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments, {"LEADER": "127.0.0.1"}) == 1
-    assert "expected the name of a variable" in capsys.readouterr().err
+    assert "expected a variable that holds" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelineserve.errors import InvalidInputError
-from pipelineserve_operator.render import EngineNotBuiltError, all_objects, group_template
+from pipelineserve_operator.render import all_objects, group_template
 from rendering import SETTINGS, Pod, a_subject, pods_of
 
 SPREAD = {"parallelism": {"stages": 6, "stagesPerPod": 2}}
@@ -98,7 +98,8 @@ def test_a_leader_is_ready_when_its_engine_is_and_a_worker_when_its_leader_is() 
         "engine"
     ]
     command = worker.container("stage-0")["readinessProbe"]["exec"]["command"]
-    assert command[2:] == ["pipelineserve_engine.leader_ready", "PSERVE_LEADER_HOST", "8000"]
+    program = "pipelineserve_engine.leader_ready"
+    assert command[2:] == [program, "PSERVE_LEADER_HOST", "8000", "/ready"]
     assert "readinessProbe" not in worker.container("stage-1")
 
 
@@ -217,11 +218,6 @@ def test_every_flag_that_we_set_is_one_that_is_refused() -> None:
 def test_flags_that_have_no_place_in_this_pod_are_refused_too(name: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"args\[0\]: --{name} is set by the operator"):
         leader({"engine.args": [f"--{name}=/a"]})
-
-
-def test_an_engine_that_is_not_built_is_named() -> None:
-    with pytest.raises(EngineNotBuiltError, match=r"spec.engine.type: expected Torch, got SGLang"):
-        leader({"engine.type": "SGLang"})
 
 
 def test_api_keys_are_mounted_as_a_folder_that_follows_the_secret() -> None:

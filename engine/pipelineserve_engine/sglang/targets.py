@@ -1,0 +1,111 @@
+"""What the add-on hooks in SGLang, in which versions, and the check that all of it is as expected.
+
+Hook targets are SGLang's private names, which move between versions. SGLang itself only logs a
+target that is missing and serves on; so the add-on looks for itself, before it hooks anything, and
+hooks either all or none. Run as a program it prints what is wrong, one line each.
+"""
+
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+VERSIONS = ("0.5.22", "0.5.23")
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+_RECEIVER = "sglang.srt.managers.scheduler_components.request_receiver.SchedulerRequestReceiver"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function of SGLang's.
+
+    Attributes:
+        path: where it is found.
+        parameters: names of its parameters, in order.
+    """
+
+    path: str
+    parameters: tuple[str, ...]
+
+
+RUN_EVENT_LOOP = Target(f"{_SCHEDULER}.run_event_loop", ("self",))
+PULL_REQUESTS = Target(f"{_RECEIVER}._pull_raw_reqs", ("self",))
+PROCESS_REQUESTS = Target(f"{_SCHEDULER}.process_input_requests", ("self", "recv_reqs"))
+ADD_REQUEST = Target(f"{_SCHEDULER}._add_request_to_queue", ("self", "req", "is_retracted"))
+SEND_ABORT = Target(f"{_SCHEDULER}.send_abort_output", ("self", "abort_req", "req"))
+NEXT_BATCH = Target(
+    f"{_SCHEDULER}.get_next_batch_to_run", ("self", "running_batch", "last_batch")
+)
+NEW_PREFILL = Target(f"{_SCHEDULER}.get_new_batch_prefill", ("self", "running_batch"))
+RUN_BATCH = Target(f"{_SCHEDULER}.run_batch", ("self", "batch", "pp_proxy_tensors"))
+PROCESS_RESULT = Target(f"{_SCHEDULER}.process_batch_result", ("self", "batch", "result"))
+IS_DRAINED = Target(f"{_SCHEDULER}._pp_microbatches_drained", ("self",))
+IN_FLIGHT = Target(f"{_SCHEDULER}._collect_inflight_batches", ("self",))
+
+TARGETS = (
+    RUN_EVENT_LOOP,
+    PULL_REQUESTS,
+    PROCESS_REQUESTS,
+    ADD_REQUEST,
+    SEND_ABORT,
+    NEXT_BATCH,
+    NEW_PREFILL,
+    RUN_BATCH,
+    PROCESS_RESULT,
+    IS_DRAINED,
+    IN_FLIGHT,
+)
+
+
+def mismatches(
+    version: str,
+    targets: Sequence[Target] = TARGETS,
+    resolve: Callable[[str], object] = pkgutil.resolve_name,
+) -> list[str]:
+    """What differs from what the add-on was made for; empty if all is as expected.
+
+    Args:
+        version: of the SGLang that is here.
+        targets: to look for.
+        resolve: finds an object by its path; raises AttributeError or ImportError if there is none.
+    """
+    found = []
+    if version not in VERSIONS:
+        found.append(f"SGLang {version}: expected {' or '.join(VERSIONS)}")
+    for target in targets:
+        text = _mismatch(target, resolve)
+        if text:
+            found.append(text)
+    return found
+
+
+def installed_version() -> str:
+    """Of SGLang."""
+    return metadata.version("sglang")
+
+
+def _mismatch(target: Target, resolve: Callable[[str], object]) -> str:
+    try:
+        function = resolve(target.path)
+    except (AttributeError, ImportError):
+        return f"{target.path} is missing"
+    if not callable(function):
+        return f"{target.path}: expected a function, got {type(function).__name__}"
+    parameters = tuple(inspect.signature(function).parameters)
+    if parameters != target.parameters:
+        expected = ", ".join(target.parameters)
+        return f"{target.path}: expected ({expected}), got ({', '.join(parameters)})"
+    return ""
+
+
+def main() -> None:
+    """Check the SGLang of this environment."""
+    found = mismatches(installed_version())
+    sys.stdout.writelines(f"{line}\n" for line in found)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

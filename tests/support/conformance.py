@@ -1,0 +1,149 @@
+"""What the conformance suite of the contract needs of an engine, and the two engines that have it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from control_client import ControlClient
+from engine_server import NAME, PATIENCE_S, EngineServer, Samples, wait_until
+from pipelineserve import metrics
+from pipelineserve.policy.chunking import Static
+from pipelineserve.policy.rebalancing import HoldMode, Rebalance
+from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
+from pipelineserve.policy.step_time import StepTimeModel, StepTimeTable
+from pipelineserve.wire.policies import encode_policy
+from pipelineserve.wire.v1 import scheduler_pb2 as pb
+from sglang_server import SglangServer
+
+NUM_STAGES = 2
+STATIC_CHUNK_TOKENS = 48
+MAX_CHUNK_TOKENS = 256
+KV_TOKENS = 8192
+# Five decodes, which each of two slots has of ten streams, cost as much as eight.
+STAIRS = StepTimeModel(StepTimeTable((1, 4, 5, 8, 9, 64), (0.01, 0.01, 0.02, 0.02, 0.03, 0.04)))
+BOUNDARIES = (4, 8)
+
+
+class Kind(Enum):
+    """The engines that speak the contract."""
+
+    TORCH = "pipelineserve-torch"
+    SGLANG = "sglang"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A running one: its API and where it is controlled.
+
+    Attributes:
+        read_metrics: our metrics, wherever the engine serves them.
+        log: all that it has written.
+    """
+
+    kind: Kind
+    url: str
+    address: str
+    read_metrics: Callable[[], Samples]
+    log: Callable[[], str]
+
+    def complete(self, prompt: str | list[int], num_tokens: int) -> dict[str, Any]:
+        """An answer of exactly so many tokens, greedy."""
+        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
+            body = completion_body(prompt, num_tokens)
+            answer = client.post(f"{self.url}/v1/completions", json=body)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        found: dict[str, Any] = answer.json()
+        assert found["usage"]["completion_tokens"] == num_tokens
+        return found
+
+    def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
+        """Of all at once."""
+        with ThreadPoolExecutor(len(prompts)) as threads:
+            answers = threads.map(lambda prompt: self.complete(prompt, num_tokens), prompts)
+            return [answer["choices"][0]["text"] for answer in answers]
+
+    def abandon(self, prompt: str, num_tokens: int, is_over: Callable[[], object]) -> None:
+        """Hang up in the middle of an answer, once `is_over` returns."""
+        body = {**completion_body(prompt, num_tokens), "stream": True}
+        with (
+            httpx.Client(trust_env=False, timeout=PATIENCE_S) as client,
+            client.stream("POST", f"{self.url}/v1/completions", json=body) as answer,
+        ):
+            next(answer.iter_lines())
+            is_over()
+
+    def wait_free(self) -> None:
+        """Return when no policy holds and nobody watches."""
+        wait_until(
+            self.read_metrics,
+            lambda now: not now.value(metrics.WATCHERS) + now.value(metrics.POLICY_IN_FORCE),
+        )
+
+    @contextmanager
+    def client(self) -> Iterator[ControlClient]:
+        """A controller of an engine that nobody else controls or watches."""
+        self.wait_free()
+        with ControlClient(self.address) as client:
+            yield client
+
+
+def completion_body(prompt: str | list[int], num_tokens: int) -> dict[str, Any]:
+    """Exactly so many tokens, greedy."""
+    return {
+        "model": NAME,
+        "prompt": prompt,
+        "max_tokens": num_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+
+
+@contextmanager
+def torch_engine(folder: Path, socket_path: Path) -> Iterator[Engine]:
+    """Ours."""
+    flags = (
+        *(f"--stages={NUM_STAGES}", f"--static-chunk-tokens={STATIC_CHUNK_TOKENS}"),
+        *(f"--max-chunk-tokens={MAX_CHUNK_TOKENS}", f"--control-address=unix:{socket_path}"),
+    )
+    with EngineServer(folder, *flags) as server:
+        server.wait_serving()
+        yield Engine(
+            Kind.TORCH, server.url, f"unix:{socket_path}", server.metrics, lambda: server.log
+        )
+
+
+@contextmanager
+def sglang_engine(
+    folder: Path, socket_path: Path, *flags: str, environ: dict[str, str] | None = None
+) -> Iterator[Engine]:
+    """SGLang's with the add-on; without flags decodes travel with prompts, as in ours."""
+    settings = {
+        "PIPELINESERVE_ADDON_STATIC_CHUNK_TOKENS": str(STATIC_CHUNK_TOKENS),
+        "PIPELINESERVE_ADDON_CONTROL_ADDRESS": f"unix:{socket_path}",
+    }
+    sizes = (f"--chunked-prefill-size={MAX_CHUNK_TOKENS}", "--max-running-requests=32")
+    with SglangServer(
+        folder,
+        *sizes,
+        *(flags or ("--enable-mixed-chunk", f"--max-total-tokens={KV_TOKENS}")),
+        environ={**settings, **(environ or {})},
+    ) as server:
+        server.wait_serving()
+        yield Engine(
+            Kind.SGLANG, server.url, f"unix:{socket_path}", server.metrics, lambda: server.log
+        )
+
+
+def holding_policy(
+    max_gap_s: float, lease_s: float = 60.0, mode: HoldMode = HoldMode.TPOT_FIRST
+) -> pb.Policy:
+    """Decodes above a boundary are held, for gaps up to this."""
+    holding = Rebalance(mode, STAIRS, BOUNDARIES, max_gap_s, hold_budget_s=10.0 * max_gap_s)
+    chunking = Static(MAX_CHUNK_TOKENS // 4)
+    return encode_policy(LeasedPolicy(SchedulingPolicy(chunking, holding=holding), lease_s))

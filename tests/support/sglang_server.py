@@ -1,0 +1,147 @@
+"""A real SGLang as a process, two stages on a CPU, with the add-on; see tools/sglang_environment."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+import pytest
+from tools.sglang_environment import DEFAULT_VENV
+
+from engine_server import NAME, PATIENCE_S, Samples, pids_of_session, wait_until
+
+REQUIRED = "PIPELINESERVE_REQUIRES_SGLANG"
+# Imports in five processes on two cores that others use too.
+START_PATIENCE_S = 280.0
+
+
+def sglang_python() -> Path:
+    """Python of the environment; without one the test is skipped, or fails where it is required."""
+    python = DEFAULT_VENV / "bin" / "python"
+    if not python.exists():
+        assert not os.environ.get(REQUIRED), f"{python} is missing; run make sglang-env"
+        pytest.skip("needs a real SGLang: make sglang-env")
+    return python
+
+
+class SglangServer:
+    """One `sglang.launch_server`; its whole session is killed if the block leaves it.
+
+    Args:
+        folder: of the model.
+        flags: of SGLang's, after those that a CPU needs.
+        environ: for all of its processes.
+
+    Attributes:
+        lines: what it has written.
+    """
+
+    def __init__(self, folder: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+        self.port = _free_port()
+        self._command = [
+            *(str(sglang_python()), "-m", "sglang.launch_server", f"--model-path={folder}"),
+            *(f"--served-model-name={NAME}", "--host=127.0.0.1", f"--port={self.port}"),
+            *("--device=cpu", "--dtype=float32", "--attention-backend=torch_native"),
+            *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
+            *("--pp-size=2", "--enable-metrics", "--enable-cache-report"),
+            *("--skip-server-warmup", *flags),
+        ]
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "SGLANG_PLATFORM": "reference",
+            "SGLANG_CPU_OMP_THREADS_BIND": "0|1",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            **(environ or {}),
+        }
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._has_ended_output = False
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=self._environ,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Kill all of its processes."""
+        for pid in (self._process.pid, *pids_of_session(self._process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+    @property
+    def url(self) -> str:
+        """Base of its API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """All that it has written."""
+        return "\n".join(self.lines)
+
+    def wait_serving(self) -> Self:
+        """Return when it takes requests; fail if it ends instead."""
+        deadline_s = time.monotonic() + START_PATIENCE_S
+        while not self._answers():
+            assert self._process.poll() is None, f"it has ended:\n{self.log}"
+            assert time.monotonic() < deadline_s, f"it does not serve:\n{self.log}"
+            with self._news:
+                self._news.wait(0.2)
+        return self
+
+    def wait_for_line(self, pattern: str) -> None:
+        """Return when a line that matches was written."""
+        found = wait_until(lambda: list(self.lines), lambda lines: any(
+            re.search(pattern, line) for line in lines))  # fmt: skip
+        assert found
+
+    def metrics(self) -> Samples:
+        """The metrics now."""
+        return Samples(httpx.get(f"{self.url}/metrics", timeout=PATIENCE_S).text)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health_generate", timeout=30.0).is_success
+        except httpx.TransportError:
+            return False
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
+            for line in stream:
+                with self._news:
+                    self.lines.append(line.rstrip())
+                    self._news.notify_all()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
