@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.environments import TORCH, ToolError, environment, pip_install, run_quietly, say
-from pipelineserve_engine.models import default_cache_dir
 from tools.sources import ROOT
+
+from pipelineserve_engine.models import default_cache_dir
 
 SGLANG = "sglang==0.5.23"
 # Imported by SGLang whatever the device; what only GPUs, images and sound need stays away.

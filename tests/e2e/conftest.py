@@ -21,6 +21,12 @@ def served_model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
 
 
 @pytest.fixture(scope="session")
+def untied_model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
+    """One whose head has weights of its own: SGLang runs no other Llama in several stages."""
+    return save_served_model(tmp_path_factory.mktemp("untied"), is_tied=False)
+
+
+@pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     """One for all tests that start stages themselves: it imports once."""
     with Nursery() as opened:

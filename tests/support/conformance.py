@@ -1,4 +1,4 @@
-"""What the conformance suite of the contract needs of an engine, and the two engines that have it."""
+"""What the contract's conformance suite needs of an engine, and the two engines that have it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +91,13 @@ class Engine:
         self.wait_free()
         with ControlClient(self.address) as client:
             yield client
+
+
+def assert_sound(engine: Engine) -> None:
+    """It has had no failure, and lost no KV."""
+    log = engine.log()
+    assert "Traceback" not in log, log
+    assert "memory leak" not in log, log
 
 
 def completion_body(prompt: str | list[int], num_tokens: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ class FakeMode:
     extends: bool
 
     def is_extend(self) -> bool:
+        """As SGLang's."""
         return self.extends
 
 
@@ -47,17 +48,21 @@ class FakeRequest:
 
     @property
     def origin_input_ids(self) -> list[int]:
+        """As SGLang's."""
         return [0] * self.num_prompt
 
     @property
     def seqlen(self) -> int:
+        """As SGLang's."""
         return self.num_prompt + len(self.output_ids)
 
     @property
     def finished_reason(self) -> SimpleNamespace:
+        """As SGLang's."""
         return SimpleNamespace(to_json=lambda: {"type": self.finish_type})
 
     def finished(self) -> bool:
+        """As SGLang's."""
         return self.finish_type is not None
 
 
@@ -66,9 +71,7 @@ class FakeSampling:
     """SamplingBatchInfo: whose it is."""
 
     rids: list[str]
-    penalizer_orchestrator: Any = field(
-        default_factory=lambda: SimpleNamespace(is_required=False)
-    )
+    penalizer_orchestrator: Any = field(default_factory=lambda: SimpleNamespace(is_required=False))
 
 
 @dataclass(eq=False)
@@ -89,16 +92,20 @@ class FakeBatch:
 
     @property
     def rids(self) -> list[str]:
+        """As SGLang's."""
         return [request.rid for request in self.reqs]
 
     def is_empty(self) -> bool:
+        """As SGLang's."""
         return not self.reqs
 
     def filter_batch(self, keep_indices: Sequence[int]) -> None:
+        """As SGLang's."""
         self.reqs = [self.reqs[index] for index in keep_indices]
         self.sampling_info.rids = self.rids
 
     def merge_batch(self, other: Self) -> None:
+        """As SGLang's."""
         assert self.reqs, "an empty batch has no tensors to append to"
         self.reqs = self.reqs + other.reqs
         self.sampling_info.rids = self.sampling_info.rids + other.sampling_info.rids
@@ -125,8 +132,10 @@ class FakeScheduler:
 
     @property
     def token_to_kv_pool_allocator(self) -> SimpleNamespace:
+        """As SGLang's."""
         return SimpleNamespace(available_size=lambda: self.free_tokens)
 
     @property
     def tree_cache(self) -> SimpleNamespace:
+        """As SGLang's."""
         return SimpleNamespace(evictable_size=lambda: 0)

@@ -1,4 +1,4 @@
-"""A real SGLang as a process, two stages on a CPU, with the add-on; see tools/sglang_environment."""
+"""A real SGLang as a process, two stages on a CPU, with the add-on (tools/sglang_environment)."""
 
 import contextlib
 import os

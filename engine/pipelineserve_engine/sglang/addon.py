@@ -1,4 +1,4 @@
-"""The add-on of one of SGLang's scheduler processes: its parts, from the loop's start to its end."""
+"""The add-on of one of SGLang's scheduler processes, from the loop's start to its end."""
 
 import logging
 import time
@@ -70,13 +70,13 @@ class AddOn:
     ) -> None:
         self._scheduler = scheduler
         self.stage = stage
-        self.leader: "Leader | None" = None
+        self.leader: Leader | None = None
         self._place = place
         self._stopwatch = stopwatch
         self._clock = clock
         self._sender: Sender | None = None
         self._receiver: Receiver | None = None
-        self._control: "ControlPart | None" = None
+        self._control: ControlPart | None = None
 
     def connect(self, sender: Sender, receiver: Receiver | None) -> None:
         """Tell stage 0 what this stage does; on stage 0, hear what the others do."""
@@ -87,7 +87,7 @@ class AddOn:
         self._control = control
 
     def order(self, received: list[Any]) -> TurnOrder | None:
-        """The order for the turn that begins; None on every rank but the first, and if nothing new."""
+        """The order for the turn that begins; None if nothing changes, and on ranks that follow."""
         receiver = self._receiver
         if receiver is None:
             return None

@@ -1,4 +1,4 @@
-"""SGLang's batches of decodes, split and joined at the one moment when nothing of them is in flight.
+"""SGLang's batches of decodes, split and joined at the moment when nothing of them is in flight.
 
 That moment is a slot's turn, after its last result was processed: KV and rows stay allocated, and
 the next input token of a row is kept by its row, not by its place in a batch.

@@ -117,9 +117,7 @@ class Hooks:
         self._addon.stop_step(batch)
         return result
 
-    def around_process_result(
-        self, original: Any, scheduler: Any, batch: Any, result: Any
-    ) -> Any:
+    def around_process_result(self, original: Any, scheduler: Any, batch: Any, result: Any) -> Any:
         """A micro-batch came back."""
         addon = self._addon
         requests = list(batch.reqs)  # those that end leave the batch

@@ -106,8 +106,8 @@ class Leader:
         if not self._has_failed:
             try:
                 return self._decide(scheduler, received, reports, now_s)
-            except Exception:
-                self._fail()
+            except Exception as error:  # noqa: BLE001 - the server must go on, whatever it is
+                self._fail(error)
         return self._harmless_order()
 
     def on_accepted(self, request: Any, now_s: float) -> None:
@@ -133,12 +133,12 @@ class Leader:
             return
         try:
             note()
-        except Exception:
-            self._fail()
+        except Exception as error:  # noqa: BLE001 - as in `order`
+            self._fail(error)
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
         self._has_failed = True
-        logger.exception("the add-on made a mistake and is inactive from now on")
+        logger.error("the add-on made a mistake and is inactive from now on", exc_info=error)
         self._parts.questions.close()
         self._on_mistake("the add-on made a mistake; SGLang's log has it")
 
@@ -231,9 +231,7 @@ class Leader:
             del self._expected[report.turn]
         else:
             self._expected[report.turn] = (num_tokens, chunk_tokens, num_missing - 1)
-        self._parts.collector.stepped(
-            report.turn, report.stage_index, report.start_s, report.end_s
-        )
+        self._parts.collector.stepped(report.turn, report.stage_index, report.start_s, report.end_s)
 
     def _note_completed(
         self, scheduler: Any, batch: Any, requests: Sequence[Any], now_s: float

@@ -104,7 +104,7 @@ class SchedulerMirror:
     # What controllers change
 
     def adopt(self, policy: SchedulingPolicy) -> int:
-        """Decide by it from the next turn on, and return that; the queue's order is SGLang's own."""
+        """Decide by it from the next turn on, and return that; the queue's order stays SGLang's."""
         self._chunking = policy.chunking
         if isinstance(policy.chunking, Predictive):
             self._arrivals.resize(policy.chunking.arrival_window_s)
@@ -219,9 +219,7 @@ class SchedulerMirror:
             )
         )
 
-    def _holdable(
-        self, facts: TurnFacts, cycle_s: float, now_s: float
-    ) -> list[TrackedRequest]:
+    def _holdable(self, facts: TurnFacts, cycle_s: float, now_s: float) -> list[TrackedRequest]:
         if isinstance(self._planner.policy, HoldNothing):
             return []
         allowed = facts.holdable()
@@ -240,10 +238,10 @@ class SchedulerMirror:
             gap_s=request.gap_s(now_s), held_s=request.held_for_s(now_s), cycle_s=cycle_s
         )
 
-    def _decide_chunk(
-        self, facts: TurnFacts, decodes: DecodeLoad, now_s: float
-    ) -> ChunkDecision:
-        is_pure_prefill = self.prefill_tokens + facts.arriving.tokens > 0 and not self._sizes.is_mixed
+    def _decide_chunk(self, facts: TurnFacts, decodes: DecodeLoad, now_s: float) -> ChunkDecision:
+        is_pure_prefill = (
+            self.prefill_tokens + facts.arriving.tokens > 0 and not self._sizes.is_mixed
+        )
         assigned = DecodeLoad(0, 0) if is_pure_prefill else decodes
         decision = self._chunking.decide(self._load_view(facts, assigned, now_s))
         least = least_chunk_tokens(

@@ -58,8 +58,9 @@ def arriving_prompts(received: Iterable[Any]) -> PromptLoad:
 def kv_free_ratio(scheduler: Any) -> float:
     """Share of the KV pool that could be taken now, what the prefix cache would give up too."""
     allocator, cache = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache
-    free_tokens = allocator.available_size() + cache.evictable_size()
-    return min(1.0, max(0.0, free_tokens / scheduler.max_total_num_tokens))
+    free_tokens: int = allocator.available_size() + cache.evictable_size()
+    pool_tokens: int = scheduler.max_total_num_tokens
+    return min(1.0, max(0.0, free_tokens / pool_tokens))
 
 
 def may_be_held(request: Any) -> bool:
@@ -91,7 +92,8 @@ def prefilled_requests(batch: Any) -> Sequence[Any]:
     """The requests of a micro-batch that have a piece of their prompt in it."""
     if not batch.forward_mode.is_extend():
         return ()
-    return batch.reqs[: len(batch.reqs) - len(batch.decoding_reqs or ())]
+    prefilled: list[Any] = batch.reqs[: len(batch.reqs) - len(batch.decoding_reqs or ())]
+    return prefilled
 
 
 def features_of(batch: Any) -> tuple[int, StepFeatures]:

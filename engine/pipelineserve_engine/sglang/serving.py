@@ -1,4 +1,4 @@
-"""The control server in stage 0's scheduler process: of SGLang as it is, or saying why it is not."""
+"""The control server in stage 0's scheduler process: SGLang is controlled, or it says why not."""
 
 import time
 from collections.abc import Callable
@@ -39,7 +39,10 @@ class ControlPart:
     """
 
     def __init__(
-        self, settings: AddOnSettings, sizes: EngineSizes, unix_time: Callable[[], float] = time.time
+        self,
+        settings: AddOnSettings,
+        sizes: EngineSizes,
+        unix_time: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._sizes = sizes

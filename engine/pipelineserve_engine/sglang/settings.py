@@ -1,7 +1,7 @@
 """What the add-on is told, in environment variables: SGLang gives its plugins no arguments."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve_engine.control.address import TlsFiles, address_faults
@@ -28,7 +28,7 @@ class AddOnSettings:
 
     static_chunk_tokens: int
     control_address: str = ""
-    control_tls_files: TlsFiles = TlsFiles()
+    control_tls_files: TlsFiles = field(default_factory=TlsFiles)
 
 
 def read_settings(environ: Mapping[str, str]) -> AddOnSettings | None:

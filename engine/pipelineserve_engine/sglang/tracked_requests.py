@@ -89,9 +89,7 @@ class RequestBook:
     @property
     def waiting(self) -> PromptLoad:
         """The queue; what of it the prefix cache has is not known."""
-        return PromptLoad(
-            self._num_waiting, self._waiting_tokens, self._waiting_squared_tokens, 0
-        )
+        return PromptLoad(self._num_waiting, self._waiting_tokens, self._waiting_squared_tokens, 0)
 
     @property
     def num_decoding(self) -> int:

@@ -2,26 +2,28 @@
 
 from collections.abc import Mapping
 
-from pipelineserve.api import ResourcesSpec
+from pipelineserve.api import EngineType, ResourcesSpec
 from pipelineserve_operator.render.quantities import smaller, times
 from pipelineserve_operator.render.subject import JsonObject, Subject
 
 # Tokenizer, scheduler and API; what a server takes whose stages are other containers.
 _SERVER_REQUESTS = {"cpu": "500m", "memory": "1Gi"}
+_SGLANG_DEVICE = "nvidia.com/gpu"
 _CONTROLLER_REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 
 
 def of_stages(subject: Subject, num_stages: int) -> JsonObject:
     """For a container that runs so many stages, with their devices."""
     resources = subject.spec.resources
-    devices = _devices(resources, subject.spec.parallelism.tensor_parallel)
+    per_stage = subject.spec.parallelism.tensor_parallel
+    devices = {} if (name := _device_name(subject)) is None else {name: str(per_stage)}
     limits = _taken({**devices, **resources.stage.limits}, num_stages)
     return _named(_taken(resources.stage.requests, num_stages), limits)
 
 
 def of_fetch(subject: Subject) -> JsonObject:
     """For the container that fetches the model: what runs after it, less its devices."""
-    stage, device = subject.spec.resources.stage, subject.spec.resources.device_resource_name
+    stage, device = subject.spec.resources.stage, _device_name(subject)
     num_stages = subject.spec.parallelism.effective_stages_per_pod
     requests, limits = (
         _taken({name: value for name, value in given.items() if name != device}, num_stages)
@@ -54,9 +56,14 @@ def of_controller(resources: ResourcesSpec) -> JsonObject:
     return _named(given.requests, given.limits)
 
 
-def _devices(resources: ResourcesSpec, per_stage: int) -> dict[str, str]:
-    name = resources.device_resource_name
-    return {} if name is None else {name: str(per_stage)}
+def _device_name(subject: Subject) -> str | None:
+    """What the cluster counts devices by; None if no stage has one."""
+    given = subject.spec.resources.device_resource_name
+    match subject.spec.engine.type:
+        case EngineType.TORCH:
+            return given
+        case EngineType.SGLANG:
+            return given or _SGLANG_DEVICE
 
 
 def _taken(quantities: Mapping[str, str], factor: int) -> dict[str, str]:

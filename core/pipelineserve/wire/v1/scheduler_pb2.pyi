@@ -179,6 +179,7 @@ class Hello(_message.Message):
     BLOCK_TOKENS_FIELD_NUMBER: _builtins.int
     KV_TOKENS_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    INACTIVE_REASON_FIELD_NUMBER: _builtins.int
     engine_name: _builtins.str
     engine_version: _builtins.str
     epoch: _builtins.int
@@ -189,6 +190,8 @@ class Hello(_message.Message):
     """What the engine was started with; a policy may have replaced it since."""
     block_tokens: _builtins.int
     kv_tokens: _builtins.int
+    inactive_reason: _builtins.str
+    """Why there are none, where the engine serves but cannot be controlled; else empty."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[Global___Capability.ValueType]: ...
     def __init__(
@@ -204,10 +207,11 @@ class Hello(_message.Message):
         block_tokens: _builtins.int = ...,
         kv_tokens: _builtins.int = ...,
         capabilities: _abc.Iterable[Global___Capability.ValueType] | None = ...,
+        inactive_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_tokens", b"block_tokens", "capabilities", b"capabilities", "engine_name", b"engine_name", "engine_version", b"engine_version", "epoch", b"epoch", "kv_tokens", b"kv_tokens", "max_chunk_tokens", b"max_chunk_tokens", "num_slots", b"num_slots", "num_stages", b"num_stages", "static_chunk_tokens", b"static_chunk_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_tokens", b"block_tokens", "capabilities", b"capabilities", "engine_name", b"engine_name", "engine_version", b"engine_version", "epoch", b"epoch", "inactive_reason", b"inactive_reason", "kv_tokens", b"kv_tokens", "max_chunk_tokens", b"max_chunk_tokens", "num_slots", b"num_slots", "num_stages", b"num_stages", "static_chunk_tokens", b"static_chunk_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

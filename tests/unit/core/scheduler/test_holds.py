@@ -124,12 +124,12 @@ def test_a_policy_that_has_learned_a_little_more_goes_on_where_the_one_before_wa
     run(pipeline, seconds=1.0)
     holds = pipeline.scheduler._holds
     assert isinstance(holds, HoldKeeper)
-    before = holds._memory
+    before = holds._planner._memory
     assert before.boundary_tokens == 2
     pipeline.scheduler.adopt(holding(HoldMode.TPOT_FIRST))
-    assert holds._memory == before
+    assert holds._planner._memory == before
     pipeline.scheduler.adopt(SchedulingPolicy(Static(64)))
-    assert holds._memory.boundary_tokens is None
+    assert holds._planner._memory.boundary_tokens is None
 
 
 @pytest.mark.parametrize("reason", [Reason.HOLDING_OFF, Reason.LEASE_ENDED])

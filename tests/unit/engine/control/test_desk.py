@@ -132,7 +132,7 @@ def test_everything_goes_back_when_the_lease_ends() -> None:
     control, scheduler = Control(), Adopted()
     session = ControlSession(1)
     default = SchedulingPolicy(Static(STATIC_CHUNK_TOKENS))
-    recorder = control.desk._recorder
+    recorder = control.desk._teller
     desk = ControlDesk(scheduler, session, default, recorder, control.engine.telemetry)
     leased = LeasedPolicy(SchedulingPolicy(Static(32), Ageing(0.1)), lease_s=5.0)
     desk.apply(session.open(), 1, leased, now_s=100.0)

@@ -27,7 +27,8 @@ def test_what_a_question_raises_is_its_askers() -> None:
 
 
 def test_who_has_gone_is_not_answered() -> None:
-    questions, answered = Questions(), []
+    questions = Questions()
+    answered: list[float] = []
     questions.ask(answered.append).cancel()
     questions.answer(1.0)
     assert answered == []

@@ -64,7 +64,9 @@ def test_a_leader_that_is_gone_is_not_ready(
     assert "does not answer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["LEADER"], ["LEADER", "80"], ["LEADER", "http", "/"], ["OTHER", "80", "/"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["LEADER"], ["LEADER", "80"], ["LEADER", "http", "/"], ["OTHER", "80", "/"]]
+)
 def test_wrong_arguments_are_a_failure_that_is_said(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,15 +11,19 @@ class DictStore:
         self.values: dict[str, bytes] = {}
 
     def set(self, key: str, value: str) -> None:
+        """As the store's."""
         self.values[key] = value.encode()
 
     def get(self, key: str) -> bytes:
+        """As the store's."""
         return self.values[key]
 
     def check(self, keys: list[str]) -> bool:
+        """As the store's."""
         return all(key in self.values for key in keys)
 
     def delete_key(self, key: str) -> bool:
+        """As the store's."""
         return self.values.pop(key, None) is not None
 
 

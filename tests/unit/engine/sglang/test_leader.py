@@ -58,21 +58,25 @@ class Process:
         self.opened = self.desk.open("test", self.now_s)
 
     def begin(self, *reports: StageReport, received: Sequence[Any] = ()) -> TurnOrder | None:
+        """A turn begins; the order for it."""
         self.now_s += 0.1
         order = self.leader.order(self.scheduler, received, reports, self.now_s)
         self.stage.begin_turn([order] if order else [])
         return order
 
     def run(self, batch: FakeBatch) -> None:
+        """The present turn's micro-batch is launched."""
         self.scheduler.mbs[self.stage.slot_index] = batch
         self.leader.on_composed(batch, self.now_s)
 
     def come_back(self, batch: FakeBatch) -> None:
+        """It has come back with a token for each request."""
         for request in batch.reqs:
             request.output_ids.append(7)
         self.leader.on_completed(self.scheduler, batch, batch.reqs, self.now_s + 0.05)
 
     def told(self) -> pb.Records:
+        """All that was told since the last call."""
         assert self.opened is not None
         self.now_s += 1.0
         self.desk.turn(self.now_s)

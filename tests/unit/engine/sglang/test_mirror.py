@@ -52,6 +52,7 @@ class Engine:
         self.slots[slot] += request_ids
 
     def facts(self, slot: int = 0, holdable: Sequence[str] | None = None) -> TurnFacts:
+        """How a slot stands, with nothing but its decodes."""
         rows = self.slots[slot]
         allowed = rows if holdable is None else holdable
         return TurnFacts(

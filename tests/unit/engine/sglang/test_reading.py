@@ -38,6 +38,8 @@ def test_the_started_prompt_is_what_is_left_of_it() -> None:
 
 
 class Sent:
+    """One of what the server sends."""
+
     def __init__(self, **fields: object) -> None:
         self.__dict__ |= fields
 

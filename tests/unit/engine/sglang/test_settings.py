@@ -1,4 +1,4 @@
-"""The add-on is told what to do in environment variables, and told off for what is wrong in them."""
+"""The add-on is told what to do in environment variables, and names what is wrong in them."""
 
 import pytest
 

@@ -14,21 +14,27 @@ class FakeDevice:
     events: list["FakeEvent"] = field(default_factory=list)
 
     def make_event(self) -> "FakeEvent":
+        """As torch's."""
         return FakeEvent(self)
 
 
 @dataclass
 class FakeEvent:
+    """One of the device's events."""
+
     device: FakeDevice
     at_ms: float = 0.0
 
     def record(self) -> None:
+        """As torch's."""
         self.at_ms = self.device.now_ms
 
     def query(self) -> bool:
+        """As torch's."""
         return self.at_ms <= self.device.reached_ms
 
     def elapsed_time(self, later: "FakeEvent") -> float:
+        """As torch's."""
         return later.at_ms - self.at_ms
 
 

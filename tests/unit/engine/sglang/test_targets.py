@@ -10,6 +10,8 @@ FINE = Target("engine.Scheduler.step", ("self", "batch"))
 
 
 class Scheduler:
+    """Stands for SGLang's."""
+
     limit = 3
 
     def step(self, batch: object) -> None:

@@ -105,9 +105,7 @@ def test_sums_are_those_of_the_requests_and_nobody_is_lost(events: list[tuple[st
         assert book.waiting.squared_tokens == sum(r.num_tokens**2 for r in waiting)
         assert book.held == DecodeLoad(len(held), sum(r.num_tokens for r in held))
         assert book.decoding.num == len(decoding) - len(held)
-        assert book.decoding.context_tokens == sum(
-            r.num_tokens for r in decoding if not r.is_held
-        )
+        assert book.decoding.context_tokens == sum(r.num_tokens for r in decoding if not r.is_held)
         assert book.census().is_conserved
 
 

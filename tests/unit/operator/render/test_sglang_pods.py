@@ -1,4 +1,4 @@
-"""SGLang's pods: one launcher each, told by the resource, with the add-on that lets it be controlled."""
+"""SGLang's pods: one launcher each, told by the resource, and controlled through the add-on."""
 
 from dataclasses import replace
 from typing import Any
@@ -65,9 +65,7 @@ def test_each_pod_of_a_group_is_a_node_with_the_same_leader() -> None:
     assert [node["--node-rank"] for node in nodes] == ["0", "1", "2"]
     assert {node["--nnodes"] for node in nodes} == {"3"}
     assert nodes[0]["--dist-init-addr"] == "10.0.0.9:7600"
-    assert {node["--dist-init-addr"] for node in nodes[1:]} == {
-        "small-r0-e0-0.small-pods:7600"
-    }
+    assert {node["--dist-init-addr"] for node in nodes[1:]} == {"small-r0-e0-0.small-pods:7600"}
     assert [[c["name"] for c in pod.containers()] for pod in workers] == [["model", "engine"]] * 2
     for worker in workers:
         assert "PIPELINESERVE_ADDON_CONTROL_ADDRESS" not in variables_of(worker)
@@ -151,6 +149,6 @@ def test_variables_that_are_ours_are_refused(name: str) -> None:
 
 def test_an_operator_without_an_image_of_sglang_says_so() -> None:
     subject, settings = a_subject(SGLANG), replace(SETTINGS, sglang_image="")
-    with pytest.raises(InvalidInputError, match="spec.engine.image: required"):
+    with pytest.raises(InvalidInputError, match=r"spec\.engine\.image: required"):
         all_objects(subject, settings)
     assert all_objects(a_subject({**SGLANG, "engine.image": "example.com/own:1"}), settings)
