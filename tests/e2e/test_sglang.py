@@ -14,7 +14,9 @@ from control_client import ControlClient, a_fixed_policy
 from engine_server import PATIENCE_S
 from pipelineserve import metrics
 from served_model import ServedModel
-from sglang_server import sglang_python
+from sglang_server import TEST_TIMEOUT_S, sglang_python
+
+pytestmark = pytest.mark.timeout(TEST_TIMEOUT_S)
 
 # Room for six of the twelve requests of the test that runs out of it.
 FEW_KV_TOKENS = 2048

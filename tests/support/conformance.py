@@ -75,8 +75,10 @@ class Engine:
             httpx.Client(trust_env=False, timeout=PATIENCE_S) as client,
             client.stream("POST", f"{self.url}/v1/completions", json=body) as answer,
         ):
-            next(answer.iter_lines())
+            lines = answer.iter_lines()
+            next(lines)
             is_over()
+            del lines  # the connection would close with it
 
     def wait_free(self) -> None:
         """Return when no policy holds and nobody watches."""

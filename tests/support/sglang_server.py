@@ -21,7 +21,9 @@ from engine_server import NAME, PATIENCE_S, Samples, pids_of_session, wait_until
 
 REQUIRED = "PIPELINESERVE_REQUIRES_SGLANG"
 # Imports in five processes on two cores that others use too.
-START_PATIENCE_S = 280.0
+START_PATIENCE_S = 900.0
+# Of a test that starts one, in which it may wait for others that do.
+TEST_TIMEOUT_S = 1500.0
 
 
 def sglang_python() -> Path:

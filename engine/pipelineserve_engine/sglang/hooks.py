@@ -77,9 +77,9 @@ class Hooks:
             addon.leader.on_accepted(request, addon.now_s())
         return result
 
-    def after_send_abort(self, result: Any, scheduler: Any, abort: Any, request: Any) -> Any:
-        """A request has ended outside of any micro-batch."""
-        del scheduler, abort
+    def after_make_abort(self, result: Any, request: Any, finished_reason: Any = None) -> Any:
+        """A request has ended outside of any micro-batch, and its client is told."""
+        del finished_reason
         if self._addon and self._addon.leader:
             self._addon.leader.on_aborted(request, self._addon.now_s())
         return result

@@ -45,7 +45,7 @@ def _hook(settings: AddOnSettings, mismatches: list[str]) -> None:
         (targets.PULL_REQUESTS, hooks.after_pull_requests, after),
         (targets.PROCESS_REQUESTS, hooks.around_process_requests, around),
         (targets.ADD_REQUEST, hooks.after_add_request, after),
-        (targets.SEND_ABORT, hooks.after_send_abort, after),
+        (targets.MAKE_ABORT, hooks.after_make_abort, after),
         (targets.NEXT_BATCH, hooks.around_next_batch, around),
         (targets.NEW_PREFILL, hooks.around_new_prefill, around),
         (targets.RUN_BATCH, hooks.around_run_batch, around),

@@ -18,11 +18,11 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class AddOnSettings:
-    """The same in every pod of a group, but for the address, which only the leader needs.
+    """Of one pod of a group; the leader's chunk is the one that counts.
 
     Attributes:
         static_chunk_tokens: tokens of a micro-batch, decodes included, while no policy holds.
-        control_address: `unix:/path` or `HOST:PORT`; empty where no controller is served.
+        control_address: `unix:/path` or `HOST:PORT`; only the leader needs one.
         control_tls_files: for `HOST:PORT`.
     """
 

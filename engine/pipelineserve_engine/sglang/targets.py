@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from importlib import metadata
 
 VERSIONS = ("0.5.22", "0.5.23")
-_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+_MODULE = "sglang.srt.managers.scheduler"
+_SCHEDULER = f"{_MODULE}.Scheduler"
 _RECEIVER = "sglang.srt.managers.scheduler_components.request_receiver.SchedulerRequestReceiver"
 
 
@@ -34,7 +35,7 @@ RUN_EVENT_LOOP = Target(f"{_SCHEDULER}.run_event_loop", ("self",))
 PULL_REQUESTS = Target(f"{_RECEIVER}._pull_raw_reqs", ("self",))
 PROCESS_REQUESTS = Target(f"{_SCHEDULER}.process_input_requests", ("self", "recv_reqs"))
 ADD_REQUEST = Target(f"{_SCHEDULER}._add_request_to_queue", ("self", "req", "is_retracted"))
-SEND_ABORT = Target(f"{_SCHEDULER}.send_abort_output", ("self", "abort_req", "req"))
+MAKE_ABORT = Target(f"{_MODULE}._make_abort_req", ("req", "finished_reason"))
 NEXT_BATCH = Target(f"{_SCHEDULER}.get_next_batch_to_run", ("self", "running_batch", "last_batch"))
 NEW_PREFILL = Target(f"{_SCHEDULER}.get_new_batch_prefill", ("self", "running_batch"))
 RUN_BATCH = Target(f"{_SCHEDULER}.run_batch", ("self", "batch", "pp_proxy_tensors"))
@@ -47,7 +48,7 @@ TARGETS = (
     PULL_REQUESTS,
     PROCESS_REQUESTS,
     ADD_REQUEST,
-    SEND_ABORT,
+    MAKE_ABORT,
     NEXT_BATCH,
     NEW_PREFILL,
     RUN_BATCH,

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +28,10 @@ from pipelineserve.wire.events import decode_records
 from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from policy_views import line_model
+from sglang_server import TEST_TIMEOUT_S
 from supervised_sidecar import SupervisedSidecar, a_resource
+
+pytestmark = pytest.mark.timeout(TEST_TIMEOUT_S)
 
 LONG_PROMPT = [3 + index * 7 % 250 for index in range(600)]
 # Watches, applies one policy with a long lease, says so, and waits to be killed.
@@ -339,11 +343,14 @@ def test_requests_can_be_aborted_while_they_are_held(
     session.apply(1, holding_policy(max_gap_s=2.0 * PATIENCE_S))
     texts = prompts(10, "Aborted")
 
-    def is_held() -> object:
-        return session.wait_snapshot(lambda now: now.num_held > 0)
-
+    are_held = threading.Event()
     with ThreadPoolExecutor(len(texts)) as threads:
-        hung_up = [threads.submit(engine.abandon, text, 1500, is_held) for text in texts]
+        # Long enough to be held; longer ones would not all fit into KV at once.
+        hung_up = [threads.submit(engine.abandon, text, 400, are_held.wait) for text in texts]
+        try:
+            session.wait_snapshot(lambda now: now.num_held > 0)
+        finally:
+            are_held.set()
         for future in hung_up:
             future.result()
     session.wait(lambda s: len(s.requests) == len(texts))
