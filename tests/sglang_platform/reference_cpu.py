@@ -51,6 +51,7 @@ class ReferenceCpuPlatform(SRTPlatform):  # type: ignore[misc] # SGLang ships no
     def get_device_capability(self, device_id: int = 0) -> DeviceCapability | None:
         """None of CUDA's."""
         del device_id
+        return None
 
     def get_device_total_memory(self, device_id: int = 0) -> int:
         """The machine's."""

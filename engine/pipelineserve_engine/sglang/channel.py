@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -156,5 +156,7 @@ def distributed_store() -> Store:
         distributed_c10d,
     )
 
-    store: Store = distributed_c10d._get_default_store().clone()  # noqa: SLF001 - no public way
+    # torch has no public way to it, and its types do not know that a store can be cloned.
+    default: Any = distributed_c10d._get_default_store()  # noqa: SLF001
+    store: Store = default.clone()
     return store
