@@ -96,7 +96,7 @@ class Engine:
 
 
 def assert_sound(engine: Engine) -> None:
-    """It has had no failure, and lost no KV. (SGLang's start may log one that it gets over.)"""
+    """It has had no failure that counts, and lost no KV; SGLang's start may log some others."""
     log = engine.log()
     for trace in ("hit an exception", "memory leak", "made a mistake", "an order for turn"):
         assert trace not in log, log

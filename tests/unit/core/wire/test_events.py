@@ -76,6 +76,13 @@ def test_a_hello_is_read_with_the_capabilities_that_are_known() -> None:
     assert facts.capabilities == (Capability.CHUNK, Capability.HOLD)
 
 
+def test_an_engine_that_cannot_be_controlled_says_why() -> None:
+    assert decode_hello(make_hello()).inactive_reason == ""
+    hello = make_hello(inactive_reason="hooks are missing " * 100)
+    assert decode_hello(hello).inactive_reason.startswith("hooks are missing")
+    assert len(decode_hello(hello).inactive_reason) == 253
+
+
 @pytest.mark.parametrize("name", ["epoch", "num_stages", "num_slots", "max_chunk_tokens"])
 def test_a_hello_without_a_count_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{name}: expected at least 1, got 0"):

@@ -28,7 +28,11 @@ from pipelineserve_engine.control.server import (
     ControlServer,
     control_server,
 )
-from pipelineserve_engine.control.service import MAX_NAME_LENGTH, ControlledEngine
+from pipelineserve_engine.control.service import (
+    MAX_NAME_LENGTH,
+    ControlledEngine,
+    InactiveEngine,
+)
 from scripted_engine import a_scripted_engine
 
 NO_TLS = TlsFiles()
@@ -405,3 +409,41 @@ def test_a_refusal_says_what_stands_against_it(
     code, text = status_of(lambda: served.client.apply(epoch, sequence, a_fixed_policy()))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert expected in text
+
+
+# An engine that cannot be controlled
+
+
+def go_inactive(served: Served) -> None:
+    hello = pb.Hello(engine_name="other", epoch=3, inactive_reason="a hook is missing")
+    served.server.open(InactiveEngine(hello))
+
+
+def test_an_inactive_engine_says_why_and_takes_no_policy(served: Served) -> None:
+    go_inactive(served)
+    session = served.client.watch()
+    assert session.hello is not None
+    assert (session.epoch, session.hello.inactive_reason) == (3, "a hook is missing")
+    assert served.client.observe().hello == session.hello
+    code, text = status_of(lambda: session.apply(1, a_fixed_policy()))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "cannot be controlled: a hook is missing" in text
+    assert session.batches == []
+
+
+def test_watches_of_an_inactive_engine_end_with_the_server(served: Served) -> None:
+    go_inactive(served)
+    session = served.client.watch()
+    served.server.turn_away()
+    wait_until(session._thread.is_alive, lambda is_alive: not is_alive)
+
+
+def test_who_watches_an_engine_that_becomes_inactive_must_call_again(served: Served) -> None:
+    served.open()
+    before = served.client.watch()
+    go_inactive(served)
+    wait_until(before._thread.is_alive, lambda is_alive: not is_alive)
+    assert before.error is None
+    again = served.client.watch()
+    assert again.hello is not None
+    assert again.hello.inactive_reason == "a hook is missing"
