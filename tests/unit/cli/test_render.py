@@ -89,7 +89,10 @@ def test_images_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("type: Torch", "type: SGLang"), "spec.engine.type: expected Torch, got SGLang"),
+        (
+            ("type: Torch", "{type: SGLang, args: ['--pp=1']}"),
+            "spec.engine.args[0]: --pp is set",
+        ),
         (
             ("type: Torch", "{type: Torch, args: ['--port=1']}"),
             "spec.engine.args[0]: --port is set",
