@@ -236,6 +236,7 @@ class Operator:
         return OperatorSettings(
             engine_image=settings.engine_image,
             controller_image=settings.controller_image,
+            sglang_image=settings.sglang_image,
             image_pull_policy=settings.image_pull_policy,
             operator_address=settings.operator_address,
             ca_bundle=_text_of(settings.ca_bundle_file),

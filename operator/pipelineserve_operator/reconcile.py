@@ -24,7 +24,6 @@ from pipelineserve_operator.plan.planning import Plan, plan_for
 from pipelineserve_operator.plan.replicas import ReplicaSeen, replicas_seen
 from pipelineserve_operator.reading import read_missing_claims, read_refusals, read_view
 from pipelineserve_operator.render import (
-    EngineNotBuiltError,
     JsonObject,
     OperatorSettings,
     Subject,
@@ -168,14 +167,9 @@ class Reconciler:
         except InvalidInputError as error:
             return None, None, Blocked(BlockReason.INVALID_SPEC, str(error))
         plan = plan_for(view, subject, self._around.settings(), now_s)
-        match plan.refusal:
-            case None:
-                return subject, plan, None
-            case EngineNotBuiltError():
-                blocked = Blocked(BlockReason.ENGINE_NOT_BUILT, str(plan.refusal))
-            case InvalidInputError():
-                blocked = Blocked(BlockReason.INVALID_SPEC, str(plan.refusal))
-        return subject, plan, blocked
+        if plan.refusal is None:
+            return subject, plan, None
+        return subject, plan, Blocked(BlockReason.INVALID_SPEC, str(plan.refusal))
 
     async def _apply(self, plan: Plan, subject: Subject | None, view: View) -> Blocked | None:
         if subject is None or plan.is_empty:

@@ -32,6 +32,10 @@ class ProcessSettings:
 
     engine_image: str = field(metadata={"help": "image of the engine, where a resource names none"})
     controller_image: str = field(metadata={"help": "image of the controller"})
+    sglang_image: str = field(
+        default="",
+        metadata={"help": "image of SGLang with the add-on, where a resource on it names none"},
+    )
     namespace: str = field(
         default="", metadata={"help": "namespaces to watch, with commas between"}
     )

@@ -15,7 +15,6 @@ class BlockReason(Enum):
     """Why the operator cannot do what the resource asks for; a condition's `reason`."""
 
     INVALID_SPEC = "InvalidSpec"
-    ENGINE_NOT_BUILT = "EngineNotBuilt"
     REFUSED = "ApplyRefused"
     NAME_TAKEN = "NameTaken"
     LEFTOVERS = "WaitingForLeftovers"

@@ -11,7 +11,6 @@ from pipelineserve_operator.plan.replicas import GroupSeen, ReplicaSeen, replica
 from pipelineserve_operator.plan.rollout import Drained, Started, Steps, next_steps
 from pipelineserve_operator.plan.templates import Templates, templates_of
 from pipelineserve_operator.render import (
-    EngineNotBuiltError,
     Group,
     GroupTemplate,
     JsonObject,
@@ -74,7 +73,7 @@ class Plan:
     sets: tuple[Write, ...]
     deletions: tuple[Deletion, ...]
     revision: str | None
-    refusal: EngineNotBuiltError | InvalidInputError | None
+    refusal: InvalidInputError | None
     replicas: tuple[ReplicaSeen, ...]
     steps: Steps
 

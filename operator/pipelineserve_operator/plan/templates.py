@@ -7,7 +7,6 @@ from pipelineserve.errors import InvalidInputError
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.observed import View
 from pipelineserve_operator.render import (
-    EngineNotBuiltError,
     GroupTemplate,
     JsonObject,
     OperatorSettings,
@@ -32,7 +31,7 @@ class Templates:
     by_revision: Mapping[str, GroupTemplate]
     documents: Mapping[str, JsonObject]
     revision: str | None
-    refusal: EngineNotBuiltError | InvalidInputError | None = None
+    refusal: InvalidInputError | None = None
     unreadable: tuple[JsonObject, ...] = ()
 
 
@@ -52,7 +51,7 @@ def templates_of(view: View, subject: Subject, settings: OperatorSettings) -> Te
     if revision not in by_revision:
         try:
             template = group_template(subject, settings)
-        except (EngineNotBuiltError, InvalidInputError) as error:
+        except InvalidInputError as error:
             return Templates(by_revision, documents, None, error, tuple(unreadable))
         by_revision[revision] = template
         documents[revision] = controller_revision(subject, settings, template)

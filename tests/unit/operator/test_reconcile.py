@@ -301,12 +301,12 @@ def test_what_a_resource_of_the_same_name_left_is_waited_for() -> None:
     assert operating.condition("Ready")[0] == "True"
 
 
-def test_an_engine_that_is_not_built_is_said_and_the_rest_is_there() -> None:
+def test_an_engine_without_an_image_is_said_and_the_rest_is_there() -> None:
     operating = Operating({"engine.type": "SGLang"})
     operating.settle()
     for name in ("Ready", "Progressing"):
-        assert operating.condition(name)[:2] == ("False", "EngineNotBuilt")
-    assert operating.condition("Stalled")[:2] == ("True", "EngineNotBuilt")
+        assert operating.condition(name)[:2] == ("False", "InvalidSpec")
+    assert operating.condition("Stalled")[:2] == ("True", "InvalidSpec")
     assert operating.names(Kind.STATEFUL_SET) == []
 
 
