@@ -303,6 +303,7 @@ def test_what_a_resource_of_the_same_name_left_is_waited_for() -> None:
 
 def test_an_engine_without_an_image_is_said_and_the_rest_is_there() -> None:
     operating = Operating({"engine.type": "SGLang"})
+    operating.settings = replace(operating.settings, sglang_image="")
     operating.settle()
     for name in ("Ready", "Progressing"):
         assert operating.condition(name)[:2] == ("False", "InvalidSpec")
