@@ -7,6 +7,9 @@
 VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
+# Test files run side by side: most of a test's time is processes that start. WORKERS=0: one by one.
+WORKERS ?= 2
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help env sglang-env check test test-unit format format-check lint types imports verify generate demo bench sizes clean
@@ -23,10 +26,10 @@ sglang-env: env ## Make the environment of a real SGLang on a CPU, for its tests
 check: format-check lint types imports verify test-unit ## All that takes seconds: static checks, generated files, unit tests.
 
 test: env ## The whole test suite; PYTEST_ARGS="-k name" passes through.
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-unit: env ## Unit and architecture tests only.
-	$(PY) -m pytest tests/unit tests/architecture $(PYTEST_ARGS)
+	$(PYTEST) tests/unit tests/architecture $(PYTEST_ARGS)
 
 format: env ## Format the code and sort the imports.
 	$(PY) -m ruff check --select I --fix .

@@ -42,6 +42,7 @@ USED_WITHOUT_IMPORT = {
     "mypy-protobuf": "tools/stubs.py runs it as a plugin",
     "pytest-randomly": "a plugin of pytest",
     "pytest-timeout": "a plugin of pytest",
+    "pytest-xdist": "a plugin of pytest",
     "ruff": "make lint, make format",
     "types-grpcio": "types for mypy",
     "types-protobuf": "types for mypy",

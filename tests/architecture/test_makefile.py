@@ -42,4 +42,6 @@ def test_every_target_that_needs_the_environment_makes_it_first(target: str) -> 
 
 def test_ci_runs_check_and_test() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert {"make check", "make test"} <= set(lines)
+    assert "make check" in lines
+    # What `check` does not run is in the one folder that it leaves out.
+    assert any(line.startswith('make test PYTEST_ARGS="tests/e2e') for line in lines)

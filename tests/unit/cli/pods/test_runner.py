@@ -122,7 +122,7 @@ def test_containers_that_do_not_end_in_time_are_killed(folder: Path, heard: Hear
     small = a_set(a_container("one", SAYS_PID + STUBBORN), grace_s=0)
     with a_run(folder, heard, small):
         heard.wait_said("one", "waits")
-    assert has_ended(int(heard.said("one")[0]))
+    assert has_ended(int(heard.said("one")[0]), timeout_s=30.0)
 
 
 def test_a_second_ctrl_c_ends_at_once(folder: Path, heard: Heard) -> None:
