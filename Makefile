@@ -12,7 +12,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help env sglang-env check test test-unit format format-check lint types imports verify generate demo bench sizes clean
+.PHONY: help env sglang-env check test test-unit format format-check lint types imports verify generate demo images bench sizes clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -55,6 +55,9 @@ generate: env ## Write the generated files anew.
 
 demo: env ## Serve a small model on this machine and send it requests; DEMO_ARGS=--exit stops afterwards.
 	$(VENV)/bin/pserve local up -f examples/quickstart.yaml --demo $(DEMO_ARGS)
+
+images: env ## Build the container images; IMAGE_PREFIX, IMAGE_TAG, BASE_IMAGE and more: see tools/images.py.
+	$(PY) -m tools.images $(IMAGES)
 
 bench: env ## Measure the engine on this machine; BENCH_ARGS passes through.
 	$(PY) bench/engine.py $(BENCH_ARGS)

@@ -20,6 +20,19 @@ def declared(pyproject: dict[str, Any], extra: str | None) -> tuple[Requirement,
     return tuple(wanted for wanted in requirements if wanted.name != OWN_NAME)
 
 
+def needed_by(pyproject: dict[str, Any], extra: str) -> tuple[Requirement, ...]:
+    """The third-party requirements of the base and of one extra, own extras followed."""
+    optional = pyproject["project"]["optional-dependencies"]
+    pending, seen = [extra], set[str]()
+    while pending:
+        name = pending.pop()
+        seen.add(name)
+        lines = (Requirement(line) for line in optional[name])
+        pending += [more for line in lines if line.name == OWN_NAME for more in line.extras - seen]
+    found = [*declared(pyproject, None), *(one for name in seen for one in declared(pyproject, name))]
+    return tuple(sorted(found, key=str))
+
+
 def names(requirements: Iterable[Requirement]) -> frozenset[str]:
     """The distributions' names in their one canonical spelling."""
     return frozenset(canonicalize_name(wanted.name) for wanted in requirements)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from tools.chart import PATH as CHART_CRD
+from tools.chart import crd_template
 from tools.crd import NAME as CRD_NAME
 from tools.crd import crd_text
 from tools.sources import ROOT, modules_of, package_folders
@@ -60,10 +62,16 @@ def _crd(old: str) -> str:
     return crd_text()
 
 
+def _chart_crd(old: str) -> str:
+    del old
+    return crd_template()
+
+
 # Each generated file and what makes its new text from its old one.
 GENERATED: Mapping[str, Callable[[str], str]] = {
     "docs/architecture.md": architecture_page,
     f"crds/{CRD_NAME}.yaml": _crd,
+    CHART_CRD: _chart_crd,
     **{name: partial(_stub, name) for name in stub_names()},
 }
 
