@@ -63,7 +63,7 @@ def test_helm_finds_no_fault(values: JsonObject) -> None:
         ({"replicaCount": "2"}, "replicaCount"),
         ({"watchNamespaces": "models"}, "watchNamespaces"),
         ({"certificate": {"source": "Vault"}}, "certificate/source"),
-        ({"logging": {"level": "loud"}}, "logging/level"),
+        ({"logging": {"format": "xml"}}, "logging/format"),
         ({"servingPods": {"userId": 0}}, "servingPods/userId"),
         ({"podSecurityContext": {"runAsUser": 0}}, "podSecurityContext/runAsUser"),
         ({"podSecurityContext": {"runAsNonRoot": False}}, "podSecurityContext"),

@@ -1,0 +1,22 @@
+{{/* The operator's flags; docs/operator.md has their meaning. */}}
+{{- define "pipelineserve.arguments" -}}
+- --engine-image={{ include "pipelineserve.image" (dict "image" .Values.engine.image "root" .) }}
+- --controller-image={{ include "pipelineserve.image" (dict "image" .Values.controller.image "root" .) }}
+- --image-pull-policy={{ .Values.image.pullPolicy }}
+{{- if .Values.watchNamespaces }}
+- --namespace={{ join "," .Values.watchNamespaces }}
+{{- else }}
+- --all-namespaces
+{{- end }}
+- --lease-namespace={{ .Release.Namespace }}
+- --lease-name={{ include "pipelineserve.operator" . }}
+- --operator-address={{ include "pipelineserve.operator" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
+{{- /* 0 leaves it to the cluster. */}}
+- --user-id={{ .Values.servingPods.userId | default 0 | int }}
+- --listen-host={{ .Values.servingPods.listenHost }}
+- --monitoring-namespace={{ .Values.monitoring.namespace }}
+- --log-format={{ .Values.logging.format }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
