@@ -73,6 +73,7 @@ def test_the_first_tool_that_works_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    a_program(tmp_path, "buildah", 1)
     a_program(tmp_path, "podman", 0)
     a_program(tmp_path, "docker", 0)
     assert images.chosen_tool(None) == PODMAN
