@@ -13,7 +13,8 @@
 - --operator-address={{ include "pipelineserve.operator" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
 {{- /* 0 leaves it to the cluster. */}}
 - --user-id={{ .Values.servingPods.userId | default 0 | int }}
-- --listen-host={{ .Values.servingPods.listenHost }}
+{{- /* Quoted, since it may end with a colon. */}}
+- '--listen-host={{ .Values.servingPods.listenHost }}'
 - --monitoring-namespace={{ .Values.monitoring.namespace }}
 - --log-format={{ .Values.logging.format }}
 {{- with .Values.extraArgs }}
