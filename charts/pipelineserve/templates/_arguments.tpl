@@ -11,6 +11,12 @@
 - --lease-namespace={{ .Release.Namespace }}
 - --lease-name={{ include "pipelineserve.operator" . }}
 - --operator-address={{ include "pipelineserve.operator" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
+- --attend-port=8443
+{{- if eq .Values.certificate.source "CertManager" }}
+- --certificate-folder=/etc/pipelineserve/certificate
+{{- else }}
+- --authority-secret={{ include "pipelineserve.authoritySecret" . }}
+{{- end }}
 {{- /* 0 leaves it to the cluster. */}}
 - --user-id={{ .Values.servingPods.userId | default 0 | int }}
 {{- /* Quoted, since it may end with a colon. */}}

@@ -63,6 +63,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- include "pipelineserve.operator" . }}-tls
 {{- end -}}
 
+{{- define "pipelineserve.authoritySecret" -}}
+{{- include "pipelineserve.operator" . }}-ca
+{{- end -}}
+
 {{/* Metadata of (dict "root" $ "name" NAME), with "namespace", "clusterWide" or "component" where they differ. */}}
 {{- define "pipelineserve.metadata" -}}
 name: {{ .name }}

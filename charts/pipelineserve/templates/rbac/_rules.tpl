@@ -43,6 +43,15 @@
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
+{{- if ne .Values.certificate.source "CertManager" }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ include "pipelineserve.authoritySecret" . }}]
+  verbs: [get, update]
+{{- end }}
 {{- end -}}
 
 {{- define "pipelineserve.subjects" -}}
