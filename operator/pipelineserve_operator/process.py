@@ -19,6 +19,15 @@ import kubernetes
 
 from pipelineserve.errors import InvalidInputError
 from pipelineserve_operator.applying import Applier
+from pipelineserve_operator.attend import AddressTakenError, MountedPair
+from pipelineserve_operator.attending import Attending
+from pipelineserve_operator.certificate import OwnCertificate
+from pipelineserve_operator.certificate_sources import (
+    AuthoritySecret,
+    Certificate,
+    KeptCertificate,
+    MadeCertificate,
+)
 from pipelineserve_operator.cluster import ApiError, Kind
 from pipelineserve_operator.cluster.kinds import MONITORS
 from pipelineserve_operator.cluster.rest import ApiServer, Rates, RestCluster
@@ -40,6 +49,8 @@ _RESYNC_JITTER_RATIO = 0.2
 # Several objects of a resource change together; one look sees them all.
 _GATHER_S = 0.05
 _LIST_PAUSE_S = 2.0
+# Resources are looked after without a certificate too.
+_CERTIFICATE_PATIENCE_S = 10.0
 # What must be done within the two seconds that an end may take.
 _GOODBYE_S = 1.0
 _LISTENING_ADVICE = "choose another one with --probe-port and --metrics-port"
@@ -62,7 +73,7 @@ def main() -> NoReturn:
 async def _run(settings: ProcessSettings) -> int:
     try:
         await Operator(settings, connection(settings)).run()
-    except (OSError, kubernetes.config.ConfigException) as error:
+    except (OSError, AddressTakenError, kubernetes.config.ConfigException) as error:
         logger.critical("operator cannot run", extra={"error": str(error)})
         return 1
     except Exception:
@@ -87,11 +98,7 @@ def connection(settings: ProcessSettings) -> kubernetes.client.Configuration:
 
 
 class Operator:
-    """Everything of one process.
-
-    Raises:
-        OSError: the file of CAs cannot be read.
-    """
+    """Everything of one process."""
 
     def __init__(
         self, settings: ProcessSettings, configuration: kubernetes.client.Configuration
@@ -109,14 +116,15 @@ class Operator:
         self._hearing = Hearing(self._heard)
         applier = Applier(self._cluster, secrets.token_bytes, self._leadership.held.is_set)
         recorder = Recorder(self._cluster, time.time)
-        unlinked = Unlinked()
+        self._attending = self._link() if settings.operator_address else None
+        link = self._attending or Unlinked()
         self._reconciler = Reconciler(
             Around(
                 cluster=self._cluster,
                 applier=applier,
                 recorder=recorder,
-                link=unlinked,
-                sidecars=unlinked,
+                link=link,
+                sidecars=link,
                 settings=self._rendering,
                 monitors=lambda: self._monitors,
                 clock=time.time,
@@ -161,7 +169,13 @@ class Operator:
                 self._cluster.close()
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._leadership.run(), self._queue.run(), self._list_then_watch()]
+        attending = [] if self._attending is None else [self._attending.run()]
+        return [
+            self._leadership.run(),
+            self._queue.run(),
+            self._list_then_watch(),
+            *attending,
+        ]
 
     async def _serve_probes(self, stack: AsyncExitStack) -> None:
         settings = self._settings
@@ -180,6 +194,8 @@ class Operator:
 
     async def _list_then_watch(self) -> None:
         """Kopf gives up on a kind that it does not find; so it starts once the kind is there."""
+        if self._attending is not None:
+            await self._attending.first_bundle(_CERTIFICATE_PATIENCE_S)
         while not self._is_listed:
             try:
                 await self._list()
@@ -218,11 +234,43 @@ class Operator:
         finally:
             self._telemetry.looked(outcome, time.monotonic() - began_s)
 
+    def _link(self) -> Attending:
+        return Attending(
+            self._settings.attend_port,
+            self._certificate(),
+            self._cluster,
+            self._leadership.held,
+            self._sidecar_said,
+            self._look_at_all,
+        )
+
+    def _certificate(self) -> Certificate:
+        settings = self._settings
+        if settings.certificate_folder:
+            return KeptCertificate(MountedPair(Path(settings.certificate_folder)))
+        store = AuthoritySecret(self._cluster, self._own_namespace, settings.authority_secret)
+        return MadeCertificate(OwnCertificate(store, time.time))
+
+    def _sidecar_said(self, uid: str) -> None:
+        """No reason to read anything anew: what was read last is judged with it."""
+        key = self._reconciler.key_of(uid)
+        if key is not None:
+            self._queue.add(key, _GATHER_S)
+
+    def _look_at_all(self) -> None:
+        for key in self._reconciler.keys:
+            self._heard(key)
+
+    @property
+    def _own_namespace(self) -> str:
+        """Where the operator's own objects are."""
+        return self._settings.lease_namespace or self._settings.namespaces[0]
+
     def _lease(self) -> Leadership:
         settings = self._settings
         return Leadership(
             self._cluster,
-            settings.lease_namespace or settings.namespaces[0],
+            self._own_namespace,
             settings.lease_name,
             self._identity,
             clock=time.monotonic,
@@ -239,7 +287,7 @@ class Operator:
             sglang_image=settings.sglang_image,
             image_pull_policy=settings.image_pull_policy,
             operator_address=settings.operator_address,
-            ca_bundle=_text_of(settings.ca_bundle_file),
+            ca_bundle="" if self._attending is None else self._attending.bundle(),
             version=metadata.version("pipelineserve"),
             user_id=settings.user_id or None,
             listen_host=settings.listen_host,
@@ -255,10 +303,6 @@ def _peer(namespace: str) -> JsonObject:
 
 def _key(resource: JsonObject) -> Key:
     return Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
-
-
-def _text_of(path: str) -> str:
-    return Path(path).read_text(encoding="ascii") if path else ""
 
 
 async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:

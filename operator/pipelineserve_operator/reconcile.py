@@ -114,6 +114,11 @@ class Reconciler:
         """Resources that are there."""
         return len(self._keys)
 
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Of all resources that are there."""
+        return tuple(self._keys.values())
+
     def key_of(self, uid: str) -> Key | None:
         """Where the resource with this uid is; None if it was never seen."""
         return self._keys.get(uid)

@@ -11,6 +11,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "user_id": (0, 2**31 - 1),
     "probe_port": (0, 65535),
     "metrics_port": (0, 65535),
+    "attend_port": (1, 65535),
     "workers": (1, 64),
     "requests_per_second": (1, 10_000),
     "resync_seconds": (10, 86_400),
@@ -49,8 +50,16 @@ class ProcessSettings:
         default="",
         metadata={"help": "HOST:PORT at which controllers reach this operator; empty for none"},
     )
-    ca_bundle_file: str = field(
-        default="", metadata={"help": "PEM file of the CAs of this operator's certificate"}
+    attend_port: int = field(
+        default=8443, metadata={"help": "port that controllers are listened to on, if at all"}
+    )
+    certificate_folder: str = field(
+        default="",
+        metadata={"help": "folder with tls.crt, tls.key and ca.crt; empty: it makes its own"},
+    )
+    authority_secret: str = field(
+        default="pipelineserve-operator-ca",
+        metadata={"help": "Secret of its own certificate's CAs, in the Lease's namespace"},
     )
     user_id: int = field(
         default=65532,

@@ -26,6 +26,8 @@ from pipelineserve_operator.render import JsonObject
 logger = logging.getLogger(__name__)
 
 _JSON = "application/json"
+# The cluster's keys have a type of their own, and are refused to whoever takes plain JSON only.
+_ACCEPTED = f"{_JSON}, */*"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _CONNECT_TIMEOUT_S = 10.0
@@ -257,7 +259,7 @@ class ApiServer:
     def __call__(self, request: Request) -> Reply:
         """Send and wait, in the caller's thread."""
         query = f"?{urlencode(request.query)}" if request.query else ""
-        headers = {"Accept": _JSON, "Content-Type": request.content_type, **self._credentials()}
+        headers = {"Accept": _ACCEPTED, "Content-Type": request.content_type, **self._credentials()}
         body = None if request.body is None else json.dumps(request.body).encode()
         try:
             answer = self._pool.request(
