@@ -1,4 +1,4 @@
-"""The chart's template of the CustomResourceDefinition: the generated definition, and when to install it."""
+"""The chart's template of the resource's definition: the generated one, and when to install it."""
 
 from tools.crd import crd_text
 

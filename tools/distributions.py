@@ -29,7 +29,10 @@ def needed_by(pyproject: dict[str, Any], extra: str) -> tuple[Requirement, ...]:
         seen.add(name)
         lines = (Requirement(line) for line in optional[name])
         pending += [more for line in lines if line.name == OWN_NAME for more in line.extras - seen]
-    found = [*declared(pyproject, None), *(one for name in seen for one in declared(pyproject, name))]
+    found = [
+        *declared(pyproject, None),
+        *(one for name in seen for one in declared(pyproject, name)),
+    ]
     return tuple(sorted(found, key=str))
 
 

@@ -191,7 +191,9 @@ def run(command: Sequence[str], purpose: str, advice: str) -> None:
     """Run a program that says by itself how it goes."""
     done = subprocess.run(command, check=False, stdout=sys.stderr)
     if done.returncode != 0:
-        raise ImageError(f"could not {purpose}: {command[0]} ended with {done.returncode}. {advice}")
+        raise ImageError(
+            f"could not {purpose}: {command[0]} ended with {done.returncode}. {advice}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,6 +56,7 @@ class Attending:
         certificate: Certificate,
         publisher: Publisher,
         held: asyncio.Event,
+        *,
         changed: Callable[[str], None],
         bundle_changed: Callable[[], None],
     ) -> None:
@@ -120,7 +121,7 @@ class Attending:
             self._began_at_s = time.monotonic()
             await server.start()
             try:
-                while self._held.is_set():
+                while self._held.is_set():  # noqa: ASYNC110 # no event says that it is cleared
                     await asyncio.sleep(_LEADING_LOOK_S)
             finally:
                 await server.stop()

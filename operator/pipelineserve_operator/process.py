@@ -240,8 +240,8 @@ class Operator:
             self._certificate(),
             self._cluster,
             self._leadership.held,
-            self._sidecar_said,
-            self._look_at_all,
+            changed=self._sidecar_said,
+            bundle_changed=self._look_at_all,
         )
 
     def _certificate(self) -> Certificate:

@@ -1,4 +1,4 @@
-"""Makes a resource of no replicas and waits until an operator has seen to it: `helm test` runs this.
+"""Makes a resource without replicas, waits until an operator has seen to it; `helm test` runs this.
 
 It shows that resources are watched, that the operator may do what it must, and that status is
 written, and it costs neither pods nor devices. The resource is deleted again in any case.
@@ -51,14 +51,16 @@ async def judged(cluster: Cluster, namespace: str, name: str, timeout_s: float) 
         # One that an interrupted test left is as good.
         await cluster.create(resource(namespace, name))
         async with asyncio.timeout(timeout_s):
-            while (ready := await _ready(cluster, namespace, name)).get("status") != "True":
+            ready = await _ready(cluster, namespace, name)
+            while ready.get("status") != "True":
                 await asyncio.sleep(_LOOK_PERIOD_S)
+                ready = await _ready(cluster, namespace, name)
     except TimeoutError:
         said = f"{ready.get('reason')}: {ready.get('message')}" if ready else "no condition Ready"
         return Verdict(
             False,
-            f"{namespace}/{name} is not ready after {timeout_s:g} s ({said}); does the operator run, "
-            f"and does it watch the namespace {namespace}?",
+            f"{namespace}/{name} is not ready after {timeout_s:g} s ({said}); does the operator "
+            f"run, and does it watch the namespace {namespace}?",
         )
     except ApiError as error:
         return Verdict(False, str(error))

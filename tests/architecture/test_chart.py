@@ -1,4 +1,4 @@
-"""The chart renders what it says, refuses values that it does not know, and grants what is documented."""
+"""The chart renders what it says, refuses unknown values, and grants what is documented."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -215,7 +215,13 @@ def test_notes_say_the_next_commands_and_warn_of_what_deletes_everything() -> No
 
 
 def notes_of(values: JsonObject) -> str:
-    arguments = ("install", "pipelineserve", str(CHART), "--dry-run=client", f"--namespace={NAMESPACE}")
+    arguments = (
+        "install",
+        "pipelineserve",
+        str(CHART),
+        "--dry-run=client",
+        f"--namespace={NAMESPACE}",
+    )
     return ClusterPrograms().helm(*arguments, values=values).partition("NOTES:")[2]
 
 

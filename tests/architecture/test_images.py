@@ -108,7 +108,11 @@ def test_each_tool_is_told_context_name_and_arguments(tool: Tool) -> None:
 
 
 def test_settings_come_from_the_environment_and_empty_ones_do_not_count() -> None:
-    given: dict[str, Any] = {"IMAGE_PREFIX": "mirror.example/ps", "IMAGE_TAG": "", "BASE_IMAGE": "b"}
+    given: dict[str, Any] = {
+        "IMAGE_PREFIX": "mirror.example/ps",
+        "IMAGE_TAG": "",
+        "BASE_IMAGE": "b",
+    }
     settings = images.settings_from(given)
     version = images.project_version()
     assert settings.image(Component.ENGINE) == f"mirror.example/ps/engine:{version}"

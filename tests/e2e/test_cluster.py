@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +38,8 @@ QUESTION = {
 # What a client in a pod runs: the images hold Python and no curl.
 ASK = """
 import json, sys, urllib.request
-request = urllib.request.Request(sys.argv[1], sys.argv[2].encode(), {"content-type": "application/json"})
+kind = {"content-type": "application/json"}
+request = urllib.request.Request(sys.argv[1], sys.argv[2].encode(), kind)
 print(json.load(urllib.request.urlopen(request, timeout=120))["choices"][0]["message"]["content"])
 """
 CHILDREN = (
@@ -66,9 +68,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
             for one in cache_volume(str(made.model_cache)):
                 made.programs.kubectl("apply", "-f", "-", document=one)
         yield made
-        for one in (f"namespace/{MODELS}", f"namespace/{SYSTEM}", f"pv/pipelineserve-{CACHE}"):
-            made.programs.kubectl("delete", "--ignore-not-found", "--wait=false", one)
-        made.programs.kubectl("delete", "--ignore-not-found", "crd", "pipelineserves.pipelineserve.dev")
+        for place in (f"namespace/{MODELS}", f"namespace/{SYSTEM}", f"pv/pipelineserve-{CACHE}"):
+            made.programs.kubectl("delete", "--ignore-not-found", "--wait=false", place)
+        made.programs.kubectl(
+            "delete", "--ignore-not-found", "crd", "pipelineserves.pipelineserve.dev"
+        )
 
 
 def test_a_resource_is_served_edited_scaled_and_leaves_nothing(cluster: NodeCluster) -> None:
@@ -157,9 +161,9 @@ def tell(cluster: NodeCluster) -> None:
     ]
     for look in looks:
         try:
-            print(cluster.programs.kubectl(*look))
+            sys.stderr.write(cluster.programs.kubectl(*look))
         except CommandError as error:
-            print(error)
+            sys.stderr.write(f"{error}\n")
 
 
 def apply(cluster: NodeCluster, document: dict[str, Any]) -> None:
@@ -216,7 +220,7 @@ def children(cluster: NodeCluster) -> set[tuple[str, str]]:
 
 def resources_of_the_release(cluster: NodeCluster) -> list[str]:
     """What is left of the chart, beside the definition, which is kept on purpose."""
-    kinds = "deployments,pods,services,secrets,serviceaccounts,roles,rolebindings,networkpolicies,leases"
+    kinds = "deployments,pods,services,serviceaccounts,roles,rolebindings,networkpolicies"
     wide = "clusterroles,clusterrolebindings"
     label = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/managed-by=Helm"
     found = [
@@ -244,7 +248,14 @@ def service_address(cluster: NodeCluster, service: str) -> Iterator[str]:
         return
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-    command = [str(needed("kubectl")), "-n", MODELS, "port-forward", f"service/{service}", f"{port}:8000"]
+    command = [
+        str(needed("kubectl")),
+        "-n",
+        MODELS,
+        "port-forward",
+        f"service/{service}",
+        f"{port}:8000",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forwarding:
         try:
             assert forwarding.stdout is not None

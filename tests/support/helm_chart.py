@@ -15,7 +15,9 @@ NAMESPACE = "pipelineserve-system"
 JsonObject = dict[str, Any]
 
 
-def rendered(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> list[JsonObject]:
+def rendered(
+    values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE
+) -> list[JsonObject]:
     """Every object of a release with these values, hooks included.
 
     Raises:
@@ -30,9 +32,7 @@ def rendered(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE
 def of_kind(objects: list[JsonObject], kind: str, ending: str = "") -> list[JsonObject]:
     """The objects of a kind whose names end so."""
     return [
-        one
-        for one in objects
-        if one["kind"] == kind and one["metadata"]["name"].endswith(ending)
+        one for one in objects if one["kind"] == kind and one["metadata"]["name"].endswith(ending)
     ]
 
 

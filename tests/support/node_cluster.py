@@ -1,9 +1,9 @@
 """A cluster whose nodes run containers, with the product's images on it: given, or made here.
 
-`KUBECONFIG` names one that the tests may use. It needs `PIPELINESERVE_TEST_IMAGES=PREFIX:TAG`, images
-that its nodes can pull, and takes `PIPELINESERVE_TEST_MODEL_CACHE`, a folder of every node that holds
-the models; without that, pods fetch theirs. Without `KUBECONFIG` two nodes are started on this machine
-and everything is built for them: as root, with Debian's packages that `.ci/run` names.
+`KUBECONFIG` names one that the tests may use. It needs `PIPELINESERVE_TEST_IMAGES=PREFIX:TAG`,
+images that its nodes can pull, and takes `PIPELINESERVE_TEST_MODEL_CACHE`, a folder of every node
+that holds the models; without that, pods fetch theirs. Without `KUBECONFIG` two nodes are started
+on this machine and everything is built for them: as root, with the packages that `.ci/run` names.
 """
 
 import os
@@ -69,7 +69,9 @@ def why_not() -> str | None:
         return "needs kubectl and helm, on the PATH or beside PIPELINESERVE_TEST_CLUSTER"
     if os.environ.get("KUBECONFIG"):
         has_images = ":" in os.environ.get("PIPELINESERVE_TEST_IMAGES", "")
-        return None if has_images else "KUBECONFIG is given: PIPELINESERVE_TEST_IMAGES=PREFIX:TAG too"
+        return (
+            None if has_images else "KUBECONFIG is given: PIPELINESERVE_TEST_IMAGES=PREFIX:TAG too"
+        )
     if starter() is None:
         return "needs a Kubernetes: KUBECONFIG, or PIPELINESERVE_TEST_CLUSTER to start one"
     if os.geteuid() != 0:
@@ -164,7 +166,7 @@ def _checked(
     command: list[str],
     environment: dict[str, str],
     timeout_s: float,
-    must_succeed: bool = True,  # noqa: FBT001, FBT002 # of a private function
+    must_succeed: bool = True,
     cwd: Path | None = None,
 ) -> None:
     done = subprocess.run(

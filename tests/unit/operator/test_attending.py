@@ -86,7 +86,12 @@ async def is_listening(port: int, bundle: str) -> bool:
 async def test_it_listens_while_this_operator_leads_and_only_then() -> None:
     held, port = asyncio.Event(), free_port()
     attending = Attending(
-        port, made(ClusterInMemory()), NoKeys(), held, lambda _: None, lambda: None
+        port,
+        made(ClusterInMemory()),
+        NoKeys(),
+        held,
+        changed=lambda _: None,
+        bundle_changed=lambda: None,
     )
     async with running(attending):
         await attending.first_bundle(PATIENCE_S)
@@ -108,8 +113,8 @@ async def test_the_first_cas_are_told_of_and_lie_in_the_secret() -> None:
         made(cluster),
         NoKeys(),
         asyncio.Event(),
-        lambda _: None,
-        lambda: told.append("changed"),
+        changed=lambda _: None,
+        bundle_changed=lambda: told.append("changed"),
     )
     assert attending.bundle() == ""
     async with running(attending):
@@ -129,8 +134,8 @@ async def test_waiting_for_cas_that_cannot_be_had_comes_to_an_end() -> None:
         made(ClusterInMemory(fail=refuse)),
         NoKeys(),
         asyncio.Event(),
-        lambda _: None,
-        lambda: None,
+        changed=lambda _: None,
+        bundle_changed=lambda: None,
     )
     async with running(attending):
         await attending.first_bundle(0.01)
@@ -199,8 +204,8 @@ async def test_when_to_look_again_is_told_in_seconds_since_1970() -> None:
         made(ClusterInMemory()),
         NoKeys(),
         asyncio.Event(),
-        lambda _: None,
-        lambda: None,
+        changed=lambda _: None,
+        bundle_changed=lambda: None,
     )
     spec = resource_from_document(changed({}), "test").spec
     before_s = time.time()
