@@ -12,6 +12,7 @@ from tools.sources import ROOT
 
 from cluster_programs import ClusterPrograms, CommandError, program
 from helm_chart import CHART, NAMESPACE, JsonObject, of_kind, rendered, the
+from pipelineserve import metrics
 from pipelineserve_controller.settings import SidecarSettings
 
 pytestmark = pytest.mark.skipif(program("helm") is None, reason="needs helm")
@@ -152,13 +153,15 @@ def test_nobody_may_read_secrets_of_other_namespaces() -> None:
         assert "*" not in str(one["rules"])
 
 
-def test_of_secrets_in_its_own_namespace_it_reads_the_one_of_its_authorities() -> None:
-    reading = [
-        rule
-        for rule in the(rendered(), "Role", "-own")["rules"]
-        if rule["resources"] == ["secrets"] and set(rule["verbs"]) != {"create"}
-    ]
-    assert [rule["resourceNames"] for rule in reading] == [["pipelineserve-operator-ca"]]
+def test_in_its_own_namespace_it_may_use_what_the_release_has_made_for_it() -> None:
+    objects = rendered()
+    rules = the(objects, "Role", "-own")["rules"]
+    allowed = {rule["resources"][0]: rule["resourceNames"] for rule in rules}
+    made = {kind: [the(objects, kind)["metadata"]["name"]] for kind in ("Lease", "Secret")}
+    assert allowed == {"leases": made["Lease"], "secrets": made["Secret"]}
+    arguments = the(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--lease-name={made['Lease'][0]}" in arguments
+    assert f"--authority-secret={made['Secret'][0]}" in arguments
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,16 @@ def test_a_given_issuer_leaves_no_authority_of_our_own() -> None:
     objects = rendered(values)
     assert of_kind(objects, "Issuer") == []
     assert the(objects, "Certificate")["spec"]["issuerRef"].items() >= issuer.items()
+
+
+def test_alerts_are_about_metrics_that_the_operator_has() -> None:
+    values = {"monitoring": {"prometheusRule": {"enabled": True}}}
+    (group,) = the(rendered(values), "PrometheusRule")["spec"]["groups"]
+    named = {
+        name for rule in group["rules"] for name in re.findall(r"pipelineserve_\w+", rule["expr"])
+    }
+    assert named
+    assert named <= {metric.name for metric in metrics.OPERATOR_CATALOGUE}
 
 
 def test_notes_say_the_next_commands_and_warn_of_what_deletes_everything() -> None:
@@ -264,7 +277,7 @@ def table_rights(text: str) -> Iterator[tuple[str, str, str]]:
         if len(cells) != 4 or cells[0] in {"group", "---"}:
             continue
         group = "" if cells[0] == "core" else cells[0].strip("`")
-        for resource in re.findall(r"`([a-z][^`]+)`", cells[1]):
+        for resource in re.findall(r"`([a-z][^`]*)`", cells[1]):
             for verb in cells[2].split(","):
                 yield group, resource, verb.strip()
 

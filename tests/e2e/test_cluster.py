@@ -220,7 +220,10 @@ def children(cluster: NodeCluster) -> set[tuple[str, str]]:
 
 def resources_of_the_release(cluster: NodeCluster) -> list[str]:
     """What is left of the chart, beside the definition, which is kept on purpose."""
-    kinds = "deployments,pods,services,serviceaccounts,roles,rolebindings,networkpolicies"
+    kinds = (
+        "deployments,pods,services,serviceaccounts,secrets,leases,roles,rolebindings,"
+        "networkpolicies"
+    )
     wide = "clusterroles,clusterrolebindings"
     label = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/managed-by=Helm"
     found = [

@@ -42,11 +42,9 @@
 {{- define "pipelineserve.ownRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, create, update]
+  resourceNames: [{{ include "pipelineserve.operator" . }}]
+  verbs: [get, update]
 {{- if ne .Values.certificate.source "CertManager" }}
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [create]
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ include "pipelineserve.authoritySecret" . }}]
