@@ -108,7 +108,8 @@ def test_a_resource_is_served_edited_scaled_and_leaves_nothing(cluster: NodeClus
 
         run.kubectl("-n", MODELS, "delete", "pserve", "quickstart")
         wait_until(lambda: children(cluster), lambda left: left == before)
-    assert resources_of_the_release(cluster) == []
+    # The operator's pod has a moment to end.
+    wait_until(lambda: resources_of_the_release(cluster), lambda left: left == [])
 
 
 def test_the_stages_of_one_replica_lie_in_two_pods_on_two_nodes(cluster: NodeCluster) -> None:
@@ -126,7 +127,8 @@ def test_the_stages_of_one_replica_lie_in_two_pods_on_two_nodes(cluster: NodeClu
         assert ask_from_outside(cluster, name) == ask_from_a_pod(cluster, name) != ""
         cluster.programs.kubectl("-n", MODELS, "delete", "pserve", name)
         wait_until(lambda: children(cluster), lambda left: left == before)
-    assert resources_of_the_release(cluster) == []
+    # The operator's pod has a moment to end.
+    wait_until(lambda: resources_of_the_release(cluster), lambda left: left == [])
 
 
 @contextmanager
