@@ -21,9 +21,7 @@ from tools.sources import ROOT
 
 from cluster_programs import ClusterPrograms, program
 from kube_cluster import starter
-from pipelineserve_engine.models.progress import LineProgress
-from pipelineserve_engine.models.resolve import resolve_model
-from pipelineserve_engine.models.store import default_cache_dir
+from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
 
 _NEEDED = ("buildah", "debootstrap", "containerd", "ctr", "runc", "iptables", "conntrack", "ip")
 _BASE_IMAGE = "localhost/python:3.11"
@@ -136,7 +134,7 @@ def _built_images(archives: Path) -> list[Path]:
 def _model_cache(folder: Path, model_uri: str) -> Path:
     """A cache with this model, out of the one that other tests have filled already."""
     files = resolve_model(
-        model_uri, cache_dir=default_cache_dir(os.environ), progress=LineProgress(sys.stderr)
+        model_uri, cache_dir=default_cache_dir(os.environ), progress=SilentProgress()
     )
     target = folder / "models" / files.folder.name
     shutil.copytree(files.folder, target, copy_function=_link_or_copy)
