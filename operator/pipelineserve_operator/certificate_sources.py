@@ -55,8 +55,9 @@ class AuthoritySecret:
         try:
             if over is None:
                 return await self._cluster.create(document)
-            document["metadata"]["resourceVersion"] = over
-            await self._cluster.replace(document)
+            # What others wrote beside it stays: the release that the Secret belongs to, for one.
+            changes = {"metadata": {"resourceVersion": over}, "data": document["data"]}
+            await self._cluster.merge(Kind.SECRET, self._namespace, self._name, changes)
         except ApiError as error:
             if error.is_conflict:
                 return False

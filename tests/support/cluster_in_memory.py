@@ -88,13 +88,20 @@ class ClusterInMemory:
         return copy.deepcopy(self.objects[place])
 
     async def merge(self, kind: Kind, namespace: str, name: str, changes: JsonObject) -> JsonObject:
-        """The fields at the top of the document."""
+        """The fields at the top of the document and of its metadata."""
         self._write(f"merge {kind.kind} {name}", changes)
         place = (kind, namespace, name)
         if place not in self.objects:
             raise ApiError("merge", 404, "not found")
-        self.objects[place].update(copy.deepcopy(changes))
-        return copy.deepcopy(self.objects[place])
+        live = self.objects[place]
+        metadata = changes.get("metadata", {})
+        version = live["metadata"]["resourceVersion"]
+        if metadata.get("resourceVersion", version) != version:
+            raise ApiError("merge", 409, "changed meanwhile")
+        self._number += 1
+        fresh = {**live["metadata"], **metadata, "resourceVersion": str(self._number)}
+        live.update({**copy.deepcopy(changes), "metadata": fresh})
+        return copy.deepcopy(live)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str | None = None) -> None:
         """Nothing depends on it here."""

@@ -174,6 +174,21 @@ async def test_of_two_operators_that_write_the_secret_one_is_told_so() -> None:
     assert secret["metadata"]["name"] == "ca"
 
 
+async def test_a_secret_keeps_what_its_release_wrote_on_it() -> None:
+    cluster = ClusterInMemory()
+    metadata = {"name": "ca", "namespace": "own", "labels": {"a": "b"}}
+    cluster.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    store = AuthoritySecret(cluster, "own", "ca")
+    stored = await store.read()
+    assert stored is not None
+    assert await store.write({"ca.crt": "c"}, stored.version)
+    (secret,) = cluster.of_kind(Kind.SECRET)
+    assert secret["metadata"]["labels"] == {"a": "b"}
+    after = await store.read()
+    assert after is not None
+    assert after.data == {"ca.crt": "c"}
+
+
 async def test_mounted_cas_are_told_of_when_they_are_other_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

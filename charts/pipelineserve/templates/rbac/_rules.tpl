@@ -48,7 +48,7 @@
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ include "pipelineserve.authoritySecret" . }}]
-  verbs: [get, update]
+  verbs: [get, patch]
 {{- end }}
 {{- end -}}
 
