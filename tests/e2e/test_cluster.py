@@ -25,6 +25,7 @@ from node_cluster import NodeCluster, wait_until
 pytestmark = pytest.mark.timeout(1500)
 
 RELEASE = "pipelineserve"
+RELEASE_LABEL = f"app.kubernetes.io/instance={RELEASE}"
 SYSTEM = "pipelineserve-system"
 MODELS = "models"
 CACHE = "models"
@@ -42,9 +43,9 @@ kind = {"content-type": "application/json"}
 request = urllib.request.Request(sys.argv[1], sys.argv[2].encode(), kind)
 print(json.load(urllib.request.urlopen(request, timeout=120))["choices"][0]["message"]["content"])
 """
-CHILDREN = (
-    "statefulsets,pods,services,configmaps,secrets,serviceaccounts,networkpolicies,"
-    "poddisruptionbudgets,controllerrevisions"
+KINDS = (
+    "statefulsets,deployments,pods,services,configmaps,secrets,serviceaccounts,networkpolicies,"
+    "poddisruptionbudgets,controllerrevisions,leases,roles,rolebindings"
 )
 
 
@@ -77,8 +78,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
 
 def test_a_resource_is_served_edited_scaled_and_leaves_nothing(cluster: NodeCluster) -> None:
     run = cluster.programs
-    before = children(cluster)
+    before = everything(cluster)
     with installed(cluster):
+        models = contents(cluster, MODELS)
         run.helm("test", RELEASE, f"--namespace={SYSTEM}")
 
         apply(cluster, example("quickstart.yaml"))
@@ -107,9 +109,9 @@ def test_a_resource_is_served_edited_scaled_and_leaves_nothing(cluster: NodeClus
         assert pod_uids(cluster, "quickstart") == pods
 
         run.kubectl("-n", MODELS, "delete", "pserve", "quickstart")
-        wait_until(lambda: children(cluster), lambda left: left == before)
+        wait_until(lambda: contents(cluster, MODELS), lambda left: left == models)
     # The operator's pod has a moment to end.
-    wait_until(lambda: resources_of_the_release(cluster), lambda left: left == [])
+    wait_until(lambda: everything(cluster), lambda left: left == before)
 
 
 def test_the_stages_of_one_replica_lie_in_two_pods_on_two_nodes(cluster: NodeCluster) -> None:
@@ -118,17 +120,18 @@ def test_the_stages_of_one_replica_lie_in_two_pods_on_two_nodes(cluster: NodeClu
     (spread,) = document["spec"]["placement"]["topologySpread"]
     spread["whenUnsatisfiable"] = "DoNotSchedule"
     name = document["metadata"]["name"]
-    before = children(cluster)
+    before = everything(cluster)
     with installed(cluster, watchNamespaces=[MODELS]):
+        models = contents(cluster, MODELS)
         apply(cluster, document)
         wait_ready(cluster, name)
         pods = pods_of(cluster, name)
         assert len(pods) == len({pod["spec"]["nodeName"] for pod in pods}) == 2
         assert ask_from_outside(cluster, name) == ask_from_a_pod(cluster, name) != ""
         cluster.programs.kubectl("-n", MODELS, "delete", "pserve", name)
-        wait_until(lambda: children(cluster), lambda left: left == before)
+        wait_until(lambda: contents(cluster, MODELS), lambda left: left == models)
     # The operator's pod has a moment to end.
-    wait_until(lambda: resources_of_the_release(cluster), lambda left: left == [])
+    wait_until(lambda: everything(cluster), lambda left: left == before)
 
 
 @contextmanager
@@ -214,25 +217,17 @@ def pod_uids(cluster: NodeCluster, name: str) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods_of(cluster, name)}
 
 
-def children(cluster: NodeCluster) -> set[tuple[str, str]]:
-    """All that a resource may have made in its namespace, by kind and name."""
-    found = cluster.programs.items("-n", MODELS, CHILDREN)
+def contents(cluster: NodeCluster, namespace: str) -> set[tuple[str, str]]:
+    """All that anybody has made in a namespace, by kind and name."""
+    found = cluster.programs.items("-n", namespace, KINDS)
     return {(one["kind"], one["metadata"]["name"]) for one in found}
 
 
-def resources_of_the_release(cluster: NodeCluster) -> list[str]:
-    """What is left of the chart, beside the definition, which is kept on purpose."""
-    kinds = (
-        "deployments,pods,services,serviceaccounts,secrets,leases,roles,rolebindings,"
-        "networkpolicies"
-    )
-    wide = "clusterroles,clusterrolebindings"
-    label = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/managed-by=Helm"
-    found = [
-        *cluster.programs.items("-A", kinds, "-l", label),
-        *cluster.programs.items(wide, "-l", label),
-    ]
-    return [f"{one['kind']}/{one['metadata']['name']}" for one in found]
+def everything(cluster: NodeCluster) -> set[tuple[str, str]]:
+    """In both namespaces and outside of any, beside the definition, which is kept on purpose."""
+    wide = cluster.programs.items("clusterroles,clusterrolebindings", "-l", RELEASE_LABEL)
+    named = {(one["kind"], one["metadata"]["name"]) for one in wide}
+    return named | contents(cluster, SYSTEM) | contents(cluster, MODELS)
 
 
 def ask_from_outside(cluster: NodeCluster, name: str) -> str:
