@@ -338,6 +338,11 @@ OPERATOR_WRITES = Metric(
     MetricKind.COUNTER,
     "Objects applied, created or deleted; status and events apart.",
 )
+OPERATOR_REQUESTS = Metric(
+    "pipelineserve_operator_requests_total",
+    MetricKind.COUNTER,
+    "Requests to the API server, those of watches apart.",
+)
 OPERATOR_EVENTS_DROPPED = Metric(
     "pipelineserve_operator_events_dropped_total",
     MetricKind.COUNTER,
@@ -370,6 +375,7 @@ OPERATOR_CATALOGUE: tuple[Metric, ...] = (
     OPERATOR_RECONCILES,
     OPERATOR_RECONCILE_TIME,
     OPERATOR_WRITES,
+    OPERATOR_REQUESTS,
     OPERATOR_EVENTS_DROPPED,
     OPERATOR_QUEUE,
     OPERATOR_RESOURCES,

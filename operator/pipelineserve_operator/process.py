@@ -143,6 +143,7 @@ class Operator:
                 num_due=lambda: self._queue.num_due,
                 num_resources=lambda: self._reconciler.num_resources,
                 num_writes=lambda: applier.num_writes,
+                num_requests=lambda: self._cluster.num_requests,
                 num_events_dropped=lambda: recorder.num_dropped,
                 leads=self._leadership.held.is_set,
                 watch_age_s=self._hearing.age_s,

@@ -32,6 +32,7 @@ class Gauges:
     num_due: Callable[[], int]
     num_resources: Callable[[], int]
     num_writes: Callable[[], int]
+    num_requests: Callable[[], int]
     num_events_dropped: Callable[[], int]
     leads: Callable[[], bool]
     watch_age_s: Callable[[], float | None]
@@ -70,6 +71,7 @@ class Telemetry(Collector):
                 (outcome.value,): float(self._outcomes[outcome]) for outcome in Outcome
             },
             metrics.OPERATOR_WRITES.name: {(): float(gauges.num_writes())},
+            metrics.OPERATOR_REQUESTS.name: {(): float(gauges.num_requests())},
             metrics.OPERATOR_EVENTS_DROPPED.name: {(): float(gauges.num_events_dropped())},
             metrics.OPERATOR_QUEUE.name: {(): float(gauges.num_due())},
             metrics.OPERATOR_RESOURCES.name: {(): float(gauges.num_resources())},

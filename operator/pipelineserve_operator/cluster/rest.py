@@ -87,6 +87,7 @@ class RestCluster:
         self._send = send
         self._bucket = TokenBucket(rates.per_s, rates.burst)
         self._threads = ThreadPoolExecutor(rates.threads, thread_name_prefix="api")
+        self.num_requests = 0
 
     def close(self) -> None:
         """Let no further request begin; those under way are not waited for."""
@@ -237,6 +238,7 @@ class RestCluster:
         wait_s = self._bucket.reserve(time.monotonic())
         if wait_s > 0.0:
             await asyncio.sleep(wait_s)
+        self.num_requests += 1
         loop = asyncio.get_running_loop()
         reply = await loop.run_in_executor(self._threads, self._send, request)
         if reply.status >= 300:

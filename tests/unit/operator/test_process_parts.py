@@ -96,7 +96,9 @@ def test_alive_is_not_ready() -> None:
 
 
 def test_every_figure_of_the_catalogue_is_served() -> None:
-    gauges = Gauges(lambda: 3, lambda: 2, lambda: 7, lambda: 1, lambda: True, lambda: 4.5)
+    gauges = Gauges(
+        lambda: 3, lambda: 2, lambda: 7, lambda: 9, lambda: 1, lambda: True, lambda: 4.5
+    )
     telemetry = Telemetry(gauges, "1.2.3")
     telemetry.looked(Outcome.BLOCKED, 0.02)
     (reply,) = replies(metric_pages(telemetry.registry), b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -105,11 +107,14 @@ def test_every_figure_of_the_catalogue_is_served() -> None:
         assert f"# TYPE {metric.name} {metric.kind.value}" in text
     assert 'pipelineserve_operator_reconciles_total{outcome="blocked"} 1.0' in text
     assert "pipelineserve_operator_queue_depth 3.0" in text
+    assert "pipelineserve_operator_requests_total 9.0" in text
     assert 'pipelineserve_operator_build_info{version="1.2.3"} 1.0' in text
 
 
 def test_an_unknown_age_has_no_series() -> None:
-    gauges = Gauges(lambda: 0, lambda: 0, lambda: 0, lambda: 0, lambda: False, lambda: None)
+    gauges = Gauges(
+        lambda: 0, lambda: 0, lambda: 0, lambda: 0, lambda: 0, lambda: False, lambda: None
+    )
     (reply,) = replies(
         metric_pages(Telemetry(gauges, "1").registry), b"GET /metrics HTTP/1.1\r\n\r\n"
     )

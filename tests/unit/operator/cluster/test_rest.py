@@ -96,6 +96,14 @@ def test_a_busy_server_is_asked_again(status: int) -> None:
     assert len(server.requests) == 2
 
 
+def test_every_request_is_counted_those_that_are_sent_again_too() -> None:
+    async def ask(cluster: RestCluster) -> int:
+        await cluster.apply(CONFIG_MAP)
+        return cluster.num_requests
+
+    assert asked(Server(refusal(503, retry_after_s=0.01), FOUND), ask) == 2
+
+
 def test_a_refusal_is_an_error_at_once_in_the_servers_words() -> None:
     server = Server(refusal(403, "exceeded quota"))
     with pytest.raises(ApiError, match="exceeded quota") as caught:
