@@ -113,7 +113,7 @@ class Operator:
         self._monitors: tuple[Kind, ...] = ()
         self._is_listed = False
         self._stop = asyncio.Event()
-        self._hearing = Hearing(self._heard)
+        self._hearing = Hearing(self._heard, self._heard_of)
         applier = Applier(self._cluster, secrets.token_bytes, self._leadership.held.is_set)
         recorder = Recorder(self._cluster, time.time)
         self._attending = self._link() if settings.operator_address else None
@@ -215,12 +215,16 @@ class Operator:
         self._monitors = tuple(kind for kind, is_known in known if is_known)
         for namespace in self._settings.namespaces or ("",):
             for one in await self._cluster.find(Kind.PIPELINE_SERVE, namespace):
-                self._heard(_key(one))
+                self._heard_of(one)
         self._is_listed = True
 
     def _heard(self, key: Key) -> None:
         self._reconciler.touch(key)
         self._queue.add(key, _GATHER_S)
+
+    def _heard_of(self, resource: JsonObject) -> None:
+        self._reconciler.hear_of(resource)
+        self._queue.add(_key(resource), _GATHER_S)
 
     async def _look(self, key: Key) -> float | None:
         began_s, outcome = time.monotonic(), Outcome.FAILED

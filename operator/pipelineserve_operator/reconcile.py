@@ -1,7 +1,8 @@
 """One look at a resource: read, plan, apply, say how things stand.
 
-A look reads everything anew, so it does not matter which event it came of. Only what sidecars say
-is looked at without reading: they speak every few seconds, and objects tell of their own changes.
+A look reads everything anew, so it does not matter which event it came of. Two things are looked at
+without reading: what sidecars say, for they speak every few seconds and objects tell of their own
+changes; and a resource that has changed by nothing but the status that we have written.
 """
 
 import asyncio
@@ -91,11 +92,13 @@ class _Memory:
 
     Attributes:
         situation: without objects.
+        version: of the resource, up to which everything is known.
         due_s: when everything is to be read again.
         figures_s: when figures were last written.
     """
 
     situation: Situation
+    version: str
     due_s: float
     figures_s: float | None
 
@@ -108,6 +111,7 @@ class Reconciler:
         self._memories: dict[Key, _Memory] = {}
         self._keys: dict[str, Key] = {}
         self._changed: set[Key] = set()
+        self._versions: dict[Key, str] = {}
 
     @property
     def num_resources(self) -> int:
@@ -127,6 +131,25 @@ class Reconciler:
         """Something about the resource or its children has changed: read everything."""
         self._changed.add(key)
 
+    def hear_of(self, resource: JsonObject) -> None:
+        """The resource has become so: read everything, unless that is known already.
+
+        Its sidecars are told of its targets at once, for looks may stand in line.
+        """
+        metadata = resource["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        self._versions[key] = metadata["resourceVersion"]
+        memory = self._memories.get(key)
+        if memory is None or metadata["generation"] <= memory.situation.generation:
+            return
+        try:
+            subject = subject_of(resource_from_document(resource, str(key)))
+        except InvalidInputError:
+            return  # the look that follows says so
+        # Of another uid, it is a resource that these pods are not of.
+        if memory.situation.subject is not None and memory.situation.subject.uid == subject.uid:
+            self._around.link.offer(_offered(subject, memory.situation.view))
+
     async def look(self, key: Key) -> float | None:
         """Bring one resource forward; seconds until the next look, None if it is gone.
 
@@ -136,9 +159,15 @@ class Reconciler:
         """
         now_s = self._around.clock()
         memory = self._memories.get(key)
-        must_read = memory is None or key in self._changed or now_s >= memory.due_s
+        must_read = (
+            memory is None
+            or key in self._changed
+            or now_s >= memory.due_s
+            or self._versions.get(key, memory.version) != memory.version
+        )
         # Before anything is read: what changes meanwhile is read again.
         self._changed.discard(key)
+        self._versions.pop(key, None)
         try:
             if memory is None or must_read:
                 return await self._read(key, now_s)
@@ -236,7 +265,7 @@ class Reconciler:
             moments_s.append(now_s + _LOOK_WHILE_WAITING_S)
         due_s = min(moments_s)
         lean = replace(situation, view=_lean(situation.view, resource), plan=_lean_plan(plan))
-        self._memories[key] = _Memory(lean, due_s, figures_s)
+        self._memories[key] = _Memory(lean, _version(resource), due_s, figures_s)
         if situation.blocked is not None:
             self._changed.add(key)
             if not situation.blocked.reason.passes:
@@ -251,7 +280,7 @@ class Reconciler:
         )
         said, resource, figures_s = await self._say(situation, memory.figures_s, now_s)
         lean = replace(situation, view=_lean(situation.view, resource))
-        self._memories[key] = _Memory(lean, memory.due_s, figures_s)
+        self._memories[key] = _Memory(lean, _version(resource), memory.due_s, figures_s)
         return _pause_s(memory.due_s, said, situation, now_s)
 
     async def _say(
@@ -268,8 +297,7 @@ class Reconciler:
             figures_s = now_s
         written = await self._around.cluster.apply_status(document)
         await self._tell(resource, told_of_status(said.status, resource))
-        # The spec is that of the look, whatever it is by now: another look is under way then.
-        return said, {**resource, "status": written.get("status")}, figures_s
+        return said, _with_status(resource, written), figures_s
 
     async def _tell(self, resource: JsonObject, every: Iterable[Told]) -> None:
         for told in every:
@@ -289,6 +317,7 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
+        self._versions.pop(key, None)
         for uid in [uid for uid, place in self._keys.items() if place == key]:
             del self._keys[uid]
             self._around.link.withdraw(uid)
@@ -306,15 +335,35 @@ def _offered(subject: Subject, view: View) -> Offered:
     )
 
 
+def _version(resource: JsonObject) -> str:
+    version: str = resource["metadata"]["resourceVersion"]
+    return version
+
+
+def _with_status(resource: JsonObject, written: JsonObject) -> JsonObject:
+    """The resource of the look with the status that was written.
+
+    If anything else has changed meanwhile, its version stays that of the look: then the version
+    that is heard of is another one, and everything is read.
+    """
+    old, new = resource["metadata"], written["metadata"]
+    if {**_lasting(new), "resourceVersion": ""} == {**_lasting(old), "resourceVersion": ""}:
+        old = {**old, "resourceVersion": new["resourceVersion"]}
+    return {**resource, "metadata": old, "status": written.get("status")}
+
+
+def _lasting(metadata: JsonObject) -> JsonObject:
+    return {name: value for name, value in metadata.items() if name != "managedFields"}
+
+
 def _is_amiss(replica: ReplicaSeen) -> bool:
     return replica.newest is None or not replica.newest.is_whole
 
 
 def _lean(view: View, resource: JsonObject) -> View:
     """Without what only a plan needs."""
-    metadata = {k: v for k, v in resource["metadata"].items() if k != "managedFields"}
     return View(
-        {**resource, "metadata": metadata, "spec": {}},
+        {**resource, "metadata": _lasting(resource["metadata"]), "spec": {}},
         {},
         view.pods,
         view.refusals,

@@ -1,4 +1,4 @@
-"""Kopf's part: log in, watch, and say which resource an event is about. Nothing else.
+"""Kopf's part: log in, watch, and hand on what an event is about. Nothing else.
 
 Only `on.event` handlers are registered: these put no finalizer and no annotation on any object, so
 nothing hangs when the operator is away.
@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import kopf
 from kopf._core.engines.peering import Identity
@@ -18,11 +18,10 @@ from pipelineserve.errors import PipelineServeError
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.cluster.kinds import CHILDREN
 from pipelineserve_operator.reconcile import Key
+from pipelineserve_operator.render import JsonObject
 from pipelineserve_operator.render.labels import NAME
 
-Take: TypeAlias = Callable[[str | None, str | None], None]
-"""Gets the namespace and the name of the resource that an event is about."""
-
+_IS_GONE = "DELETED"
 _WATCHED_CHILDREN = (*CHILDREN, Kind.POD)
 
 
@@ -38,14 +37,19 @@ class Hearing:
     """What the watches have brought, in the thread of the event loop.
 
     Args:
-        heard: is told which resource an event is about.
+        heard: is told whose child has changed, or which resource is gone.
+        heard_of: gets a resource as it has become.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, heard: Callable[[Key], None], clock: Callable[[], float] = time.monotonic
+        self,
+        heard: Callable[[Key], None],
+        heard_of: Callable[[JsonObject], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._heard = heard
+        self._heard_of = heard_of
         self._clock = clock
         self._last_s: float | None = None
 
@@ -54,18 +58,36 @@ class Hearing:
         return None if self._last_s is None else self._clock() - self._last_s
 
     def take(self, namespace: str | None, name: str | None) -> None:
-        """An event about a resource, or about something that belongs to it, or says so."""
+        """An event about a resource that is gone, or about what belongs to one, or says so."""
         self._last_s = self._clock()
         if namespace and name:
             self._heard(Key(namespace, name))
 
-    def from_thread(self, loop: asyncio.AbstractEventLoop) -> Take:
-        """`take` for another thread than that of `loop`."""
+    def take_resource(self, resource: JsonObject) -> None:
+        """A resource is there, or has changed."""
+        self._last_s = self._clock()
+        self._heard_of(resource)
 
-        def take(namespace: str | None, name: str | None) -> None:
-            loop.call_soon_threadsafe(self.take, namespace, name)
 
-        return take
+class Handlers:
+    """What Kopf calls, in a thread of its own; `loop` is that of `hearing`."""
+
+    def __init__(self, hearing: Hearing, loop: asyncio.AbstractEventLoop) -> None:
+        self._hearing = hearing
+        self._loop = loop
+
+    async def resource(
+        self, namespace: str | None, name: str | None, body: Any, type: str | None, **_: Any
+    ) -> None:
+        """An event about a resource."""
+        if type == _IS_GONE:
+            self._loop.call_soon_threadsafe(self._hearing.take, namespace, name)
+        else:
+            self._loop.call_soon_threadsafe(self._hearing.take_resource, dict(body))
+
+    async def child(self, namespace: str | None, labels: Any, **_: Any) -> None:
+        """An event about what says that it belongs to one."""
+        self._loop.call_soon_threadsafe(self._hearing.take, namespace, labels.get(NAME))
 
 
 def login_of(configuration: Configuration) -> kopf.ConnectionInfo:
@@ -83,8 +105,8 @@ def login_of(configuration: Configuration) -> kopf.ConnectionInfo:
     )
 
 
-def registry_for(take: Take, configuration: Configuration) -> kopf.OperatorRegistry:
-    """Handlers that enqueue, and how to log in."""
+def registry_for(handlers: Handlers, configuration: Configuration) -> kopf.OperatorRegistry:
+    """Handlers that hand on, and how to log in."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -92,14 +114,9 @@ def registry_for(take: Take, configuration: Configuration) -> kopf.OperatorRegis
         return login_of(configuration)
 
     served = Kind.PIPELINE_SERVE
-
-    @kopf.on.event(served.group, served.version, served.plural, registry=registry)
-    async def _resource(namespace: str | None, name: str | None, **_: Any) -> None:
-        take(namespace, name)
-
-    async def _child(namespace: str | None, labels: Any, **_: Any) -> None:
-        take(namespace, labels.get(NAME))
-
+    kopf.on.event(served.group, served.version, served.plural, id="resource", registry=registry)(
+        handlers.resource
+    )
     for kind in _WATCHED_CHILDREN:
         kopf.on.event(
             kind.group,
@@ -108,7 +125,7 @@ def registry_for(take: Take, configuration: Configuration) -> kopf.OperatorRegis
             id=f"child-{kind.plural}",
             labels={NAME: kopf.PRESENT},
             registry=registry,
-        )(_child)
+        )(handlers.child)
     return registry
 
 
@@ -152,7 +169,7 @@ async def watch(
 
     def run() -> None:
         try:
-            asyncio.run(_kopf(hearing.from_thread(loop), namespaces, configuration, identity))
+            asyncio.run(_kopf(Handlers(hearing, loop), namespaces, configuration, identity))
         except BaseException as error:  # noqa: BLE001 # it is raised where it is waited for
             failures.append(error)
         loop.call_soon_threadsafe(ended.set)
@@ -163,13 +180,13 @@ async def watch(
 
 
 async def _kopf(
-    take: Take,
+    handlers: Handlers,
     namespaces: tuple[str, ...],
     configuration: Configuration,
     identity: str,
 ) -> None:
     await kopf.operator(
-        registry=registry_for(take, configuration),
+        registry=registry_for(handlers, configuration),
         settings=watch_settings(),
         namespaces=namespaces,
         clusterwide=not namespaces,

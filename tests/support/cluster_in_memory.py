@@ -66,6 +66,8 @@ class ClusterInMemory:
         self._write(f"status {_named(document)}", document)
         live = self.objects[_place(document)]
         live["status"] = copy.deepcopy(document["status"])
+        self._number += 1
+        live["metadata"]["resourceVersion"] = str(self._number)
         return copy.deepcopy(live)
 
     async def create(self, document: JsonObject) -> bool:

@@ -92,6 +92,7 @@ class Operating:
                 mapping = mapping.setdefault(parent, {})
             mapping[leaf] = value
         self.resource["metadata"]["generation"] += 1
+        self.resource["metadata"]["resourceVersion"] += "-edited"
 
     def look(self) -> float | None:
         """Once, everything read anew; when to look again. What blocks is in the status."""
@@ -100,6 +101,10 @@ class Operating:
             return asyncio.run(self.reconciler.look(KEY))
         except BlockedError:
             return None
+
+    def told(self) -> None:
+        """The API server tells of the resource as it is."""
+        self.reconciler.hear_of(copy.deepcopy(self.resource))
 
     def hear(self) -> float | None:
         """Once, only for what sidecars say."""

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from operating import KEY, Operating, a_report
 from pipelineserve.policy.control.answers import Answer
 from pipelineserve_operator.cluster import ApiError, Kind
 from pipelineserve_operator.findings import Finding, LinkReason
+from pipelineserve_operator.render import JsonObject
 from rendering import SETTINGS
 
 SPREAD = {"parallelism.stagesPerPod": 2}
@@ -402,6 +404,77 @@ def test_what_sidecars_say_is_said_without_reading_the_cluster() -> None:
     assert operating.status["policy"]["appliedGeneration"] == 1
     operating.hear()
     assert operating.cluster.num_requests == 1
+
+
+def test_a_status_that_we_wrote_ourselves_is_no_reason_to_read_anything() -> None:
+    operating = Operating()
+    operating.settle()
+    operating.sidecars.said = a_report()
+    operating.hear()
+    operating.told()
+    operating.cluster.num_requests = 0
+    operating.hear()
+    assert operating.cluster.num_requests == 0
+    operating.edit({"slo.ttft.milliseconds": 900})
+    operating.told()
+    operating.hear()
+    assert operating.condition("Ready")[0] == "True"
+    assert operating.status["observedGeneration"] == 2
+
+
+def test_an_edit_that_comes_just_before_our_status_is_not_lost() -> None:
+    operating = Operating()
+    operating.settle()
+    operating.sidecars.said = a_report()
+    write, number = operating.cluster.apply_status, itertools.count()
+
+    async def write_after_an_edit(document: JsonObject) -> JsonObject:
+        if next(number) == 0:
+            operating.edit({"slo.ttft.milliseconds": 900})
+        return await write(document)
+
+    operating.cluster.apply_status = write_after_an_edit  # type: ignore[method-assign]
+    operating.hear()
+    operating.told()
+    assert operating.status["observedGeneration"] == 1
+    operating.hear()
+    assert operating.status["observedGeneration"] == 2
+
+
+def test_sidecars_are_told_of_an_edit_before_its_look_has_its_turn() -> None:
+    operating = Operating()
+    operating.settle()
+    pods = operating.sidecars.offered[-1].pod_uids
+    operating.sidecars.offered.clear()
+    operating.edit({"slo.ttft.milliseconds": 900})
+    operating.cluster.num_requests = 0
+    operating.told()
+    (offered,) = operating.sidecars.offered
+    assert operating.cluster.num_requests == 0
+    assert (offered.generation, offered.pod_uids) == (2, pods)
+    assert '"milliseconds":900' in offered.spec_json.replace(" ", "")
+
+
+def test_what_is_heard_of_a_resource_tells_sidecars_nothing_unless_its_spec_is_new_and_good() -> None:
+    operating = Operating()
+    operating.told()
+    assert operating.sidecars.offered == []
+    operating.settle()
+    operating.sidecars.offered.clear()
+    operating.told()
+    operating.edit({"parallelism.stages": "many"})
+    operating.told()
+    assert operating.sidecars.offered == []
+
+
+def test_a_resource_of_another_uid_is_not_offered_to_the_pods_of_the_last_one() -> None:
+    operating = Operating()
+    operating.settle()
+    operating.sidecars.offered.clear()
+    operating.edit({"slo.ttft.milliseconds": 900})
+    operating.resource["metadata"]["uid"] = "another"
+    operating.told()
+    assert operating.sidecars.offered == []
 
 
 def test_missed_targets_make_nothing_unready() -> None:
