@@ -46,7 +46,14 @@ from pipelineserve.api import API_VERSION, KIND, resource_from_document
 from pipelineserve_operator.attend import SERVER_NAME
 from pipelineserve_operator.cluster import Kind, kind_of
 from pipelineserve_operator.cluster.kinds import CHILDREN
-from pipelineserve_operator.render import OperatorSettings, all_objects, labels, names, places, subject_of
+from pipelineserve_operator.render import (
+    OperatorSettings,
+    all_objects,
+    labels,
+    names,
+    places,
+    subject_of,
+)
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _QUIET_S = 3.0
@@ -98,10 +105,10 @@ class Bench:
         loop = asyncio.get_running_loop()
         self._complete = {name: loop.create_future() for name in self._names}
         self._pods = {name: loop.create_future() for name in self._names}
-        self._missing = {name: set(_children(_resource(name, self._namespace))) for name in self._names}
-        self._watching = [
-            asyncio.create_task(self._watch(kind)) for kind in (*CHILDREN, Kind.POD)
-        ]
+        self._missing = {
+            name: set(_children(_resource(name, self._namespace))) for name in self._names
+        }
+        self._watching = [asyncio.create_task(self._watch(kind)) for kind in (*CHILDREN, Kind.POD)]
         async with asyncio.timeout(_TIMEOUT_S):
             return await asyncio.gather(*map(self._create, self._names))
 
@@ -242,7 +249,9 @@ async def measure(api: Api, config: Path, num_resources: int, options: argparse.
             async with operating(config, namespace, logs[0], flags) as operator:
                 _say(f"{num_resources}: creating")
                 created_s = await bench.create()
-                _say(f"{num_resources}: children exist after {max(created_s):.1f} s; making pods ready")
+                _say(
+                    f"{num_resources}: children exist after {max(created_s):.1f} s; making pods ready"
+                )
                 await bench.make_ready()
                 made = await operator.quiet(num_resources, _QUIET_S, _TIMEOUT_S)
             applied = await api.num_applied()

@@ -455,7 +455,9 @@ def test_sidecars_are_told_of_an_edit_before_its_look_has_its_turn() -> None:
     assert '"milliseconds":900' in offered.spec_json.replace(" ", "")
 
 
-def test_what_is_heard_of_a_resource_tells_sidecars_nothing_unless_its_spec_is_new_and_good() -> None:
+def test_what_is_heard_of_a_resource_tells_sidecars_nothing_unless_its_spec_is_new_and_good() -> (
+    None
+):
     operating = Operating()
     operating.told()
     assert operating.sidecars.offered == []
