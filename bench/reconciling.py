@@ -4,7 +4,8 @@
 
 A real API server without nodes (`KUBECONFIG`, or the cluster that `PIPELINESERVE_TEST_CLUSTER`
 starts), the operator as a process of its own, and one process in place of all sidecars
-(`bench.attend_sidecars`), each with a token bound to its resource's pod. For each number of resources:
+(`bench.attend_sidecars`), each with a token bound to its resource's pod. For each number of
+resources:
 
 1. All are created at once: from each one's request until its last child exists.
 2. Every pod is made ready as a kubelet would; once the operator rests, its memory is read.
@@ -323,7 +324,7 @@ async def _define(api: Api) -> None:
             for one in (await api.get(f"{_DEFINITIONS}/{NAME}"))["status"].get("conditions") or ()
             if one["status"] == "True"
         }:
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_POLL_S)  # noqa: ASYNC110 # another process says it
 
 
 def table(rows: Iterable[Row]) -> str:

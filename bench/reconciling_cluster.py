@@ -56,7 +56,9 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
             raise ToolError(f"the cluster did not start:\n{started.stdout}{started.stderr}")
         yield folder / "admin.kubeconfig"
     finally:
-        subprocess.run([program, "down", *place], capture_output=True, timeout=_START_TIMEOUT_S)
+        subprocess.run(
+            [program, "down", *place], capture_output=True, timeout=_START_TIMEOUT_S, check=False
+        )
 
 
 class Api:
@@ -79,7 +81,7 @@ class Api:
         return await self._asked("PATCH", path, changes, _MERGE)
 
     async def num_applied(self) -> float:
-        """Server-side applies that it has served: the operator's alone, and its status with them."""
+        """Server-side applies that it has served: the operator's alone, of status too."""
         reply = await self._client.get("/metrics")
         found = re.findall(
             r'^apiserver_request_total\{.*verb="APPLY".*\} (\S+)$', reply.text, re.MULTILINE

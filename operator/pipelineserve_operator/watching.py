@@ -77,10 +77,10 @@ class Handlers:
         self._loop = loop
 
     async def resource(
-        self, namespace: str | None, name: str | None, body: Any, type: str | None, **_: Any
+        self, namespace: str | None, name: str | None, body: Any, event: Any, **_: Any
     ) -> None:
         """An event about a resource."""
-        if type == _IS_GONE:
+        if event["type"] == _IS_GONE:
             self._loop.call_soon_threadsafe(self._hearing.take, namespace, name)
         else:
             self._loop.call_soon_threadsafe(self._hearing.take_resource, dict(body))

@@ -1,4 +1,4 @@
-"""The operator under the chart's own ServiceAccount, with as much of its rights as a test grants."""
+"""The chart's own ServiceAccount for an operator, with the rights that a test grants."""
 
 import base64
 import json
@@ -49,7 +49,7 @@ class NarrowAccount:
         self._api = api
         self._system = system
         objects = helm_chart.rendered({"watchNamespaces": [watched]}, system)
-        kept = [one for one in objects if one["kind"] in _ADDRESSES]
+        kept = [one for one in objects if one["kind"] in _ADDRESSES and not _is_hook(one)]
         for one in kept:
             self._apply(one)
         self._roles = helm_chart.of_kind(kept, "Role")
@@ -127,6 +127,11 @@ def refused(texts: Iterable[str]) -> set[Right]:
 def spoken(lines: Iterable[JsonObject]) -> Iterator[str]:
     """The text of log lines."""
     return (json.dumps(line) for line in lines)
+
+
+def _is_hook(document: JsonObject) -> bool:
+    """Whether it is there only while `helm test` runs."""
+    return "helm.sh/hook" in document["metadata"].get("annotations", {})
 
 
 def _rights(namespace: str, rule: JsonObject) -> Iterator[Right]:
