@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import jwt
 from bench.attend_sidecars import Company, Hearing
@@ -125,8 +126,15 @@ def _offered(index: int, generation: int) -> Offered:
     )
 
 
+class Listener(Protocol):
+    """Gets what sidecars were told."""
+
+    def hear(self, hearing: Hearing) -> None:
+        """A sidecar was told something."""
+
+
 @asynccontextmanager
-async def sidecars(company: Company, bench: Bench) -> AsyncIterator[None]:
+async def sidecars(company: Company, bench: Listener) -> AsyncIterator[None]:
     """The other process, which attends until the block ends."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.attend_sidecars"),
@@ -145,7 +153,7 @@ async def sidecars(company: Company, bench: Bench) -> AsyncIterator[None]:
         await reading
 
 
-async def _read(stream: asyncio.StreamReader, bench: Bench) -> None:
+async def _read(stream: asyncio.StreamReader, bench: Listener) -> None:
     async for line in stream:
         bench.hear(Hearing(**json.loads(line)))
 

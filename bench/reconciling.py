@@ -19,6 +19,7 @@ Times are in milliseconds, of this machine with everything on it.
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 import secrets
@@ -60,6 +61,8 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _QUIET_S = 3.0
 _TIMEOUT_S = 900.0
 _POLL_S = 0.25
+# Requests of ours that the API server works on at the same time.
+_MAX_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Bench:
         self._api = api
         self._namespace = namespace
         self._names = [f"r{index:04}" for index in range(num_resources)]
+        self._turns = asyncio.Semaphore(_MAX_AT_ONCE)
         self._uids: dict[str, str] = {}
         self._missing: dict[str, set[tuple[Kind, str]]] = {}
         self._complete: dict[str, asyncio.Future[float]] = {}
@@ -114,9 +118,10 @@ class Bench:
             return await asyncio.gather(*map(self._create, self._names))
 
     async def _create(self, name: str) -> float:
-        began_s = time.monotonic()
         path = Kind.PIPELINE_SERVE.path(self._namespace)
-        made = await self._api.create(path, _resource(name, self._namespace))
+        async with self._turns:
+            began_s = time.monotonic()
+            made = await self._api.create(path, _resource(name, self._namespace))
         self._uids[name] = made["metadata"]["uid"]
         return await self._complete[name] - began_s
 
@@ -142,8 +147,9 @@ class Bench:
 
     async def _make_ready(self, name: str) -> None:
         path = Kind.POD.path(self._namespace, await self._pods[name])
-        pod = await self._api.get(path)
-        await self._api.merge(f"{path}/status", _running(pod))
+        async with self._turns:
+            pod = await self._api.get(path)
+            await self._api.merge(f"{path}/status", _running(pod))
 
     async def company(self, operator: Operator) -> Company:
         """All sidecars, with a token each and what the operator publishes to them."""
@@ -170,7 +176,9 @@ class Bench:
             "kind": "TokenRequest",
             "spec": spec,
         }
-        token: str = (await self._api.create(f"{account}/token", request))["status"]["token"]
+        async with self._turns:
+            made = await self._api.create(f"{account}/token", request)
+        token: str = made["status"]["token"]
         return token
 
     async def attended(self) -> None:
@@ -181,8 +189,10 @@ class Bench:
     async def edit(self, index: int, target_ms: int) -> float:
         """Another target; seconds until the sidecar has it."""
         path = Kind.PIPELINE_SERVE.path(self._namespace, self._names[index])
-        began_s = time.monotonic()
-        made = await self._api.merge(path, {"spec": {"slo": {"ttft": {"milliseconds": target_ms}}}})
+        changes = {"spec": {"slo": {"ttft": {"milliseconds": target_ms}}}}
+        async with self._turns:
+            began_s = time.monotonic()
+            made = await self._api.merge(path, changes)
         async with asyncio.timeout(_TIMEOUT_S):
             return await self._hearing(index, made["metadata"]["generation"]) - began_s
 
@@ -238,64 +248,62 @@ def _running(pod: JsonObject) -> JsonObject:
     return {"status": {"phase": "Running", "conditions": [ready], "containerStatuses": containers}}
 
 
-async def measure(api: Api, config: Path, num_resources: int, options: argparse.Namespace) -> Row:
-    """One row of the table."""
+async def measure(api: Api, config: Path, number: int, options: argparse.Namespace) -> Row:
+    """One row of the table, of this number of resources."""
     namespace = f"reconciling-{secrets.token_hex(4)}"
-    bench = Bench(api, namespace, num_resources)
+    bench = Bench(api, namespace, number)
     await bench.prepare()
     with tempfile.TemporaryDirectory() as folder:
-        logs = [Path(folder) / f"operator-{number}.log" for number in range(2)]
-        flags = options.flags
+        logs = [Path(folder) / f"operator-{index}.log" for index in range(2)]
         try:
-            async with operating(config, namespace, logs[0], flags) as operator:
-                _say(f"{num_resources}: creating")
+            async with operating(config, namespace, logs[0], options.flags) as operator:
+                _say(f"{number}: creating")
                 created_s = await bench.create()
-                _say(
-                    f"{num_resources}: children exist after {max(created_s):.1f} s; making pods ready"
-                )
+                _say(f"{number}: all exist after {max(created_s):.1f} s; pods become ready")
                 await bench.make_ready()
-                made = await operator.quiet(num_resources, _QUIET_S, _TIMEOUT_S)
+                made = await operator.quiet(number, _QUIET_S, _TIMEOUT_S)
             applied = await api.num_applied()
-            _say(f"{num_resources}: {made}; starting the operator anew")
-            async with operating(config, namespace, logs[1], flags) as operator:
-                idle = await operator.quiet(num_resources, _QUIET_S, _TIMEOUT_S)
+            _say(f"{number}: {made}; starting the operator anew")
+            async with operating(config, namespace, logs[1], options.flags) as operator:
+                idle = await operator.quiet(number, _QUIET_S, _TIMEOUT_S)
                 applied = await api.num_applied() - applied
-                _say(f"{num_resources}: {idle}; sidecars come")
-                async with sidecars(await bench.company(operator), bench):
-                    await bench.attended()
-                    await operator.quiet(0, _QUIET_S / 3, _TIMEOUT_S)
-                    _say(f"{num_resources}: edits, one after the other")
-                    chance = random.Random(options.seed)
-                    targets = iter(range(2001, 1_000_000))
-                    one = [
-                        await bench.edit(chance.randrange(num_resources), next(targets))
-                        for _ in range(options.edits)
-                    ]
-                    _say(f"{num_resources}: edits, all at once")
-                    every = await asyncio.gather(
-                        *(bench.edit(index, next(targets)) for index in range(num_resources))
-                    )
-                    attended = await operator.figures()
+                _say(f"{number}: {idle}; sidecars come, targets are edited")
+                one_s, all_s, memory_bytes = await _edits(bench, operator, number, options)
         finally:
             for line in (line for log in logs if log.exists() for line in warnings_in(log)[:5]):
                 _say(f"the operator said: {line}")
     return Row(
-        resources=num_resources,
+        resources=number,
         children_p50_ms=_ms(created_s, 50),
         children_p99_ms=_ms(created_s, 99),
-        looks_to_ready=made.num_looks / num_resources,
-        requests_to_ready=made.num_requests / num_resources,
+        looks_to_ready=made.num_looks / number,
+        requests_to_ready=made.num_requests / number,
         memory_mb=made.memory_bytes / 1e6,
         idle_looks=idle.num_looks,
         requests_per_idle_look=idle.num_requests / idle.num_looks,
         writes_per_idle_look=idle.num_writes / idle.num_looks,
         applied_per_idle_look=applied / idle.num_looks,
-        edit_p50_ms=_ms(one, 50),
-        edit_p99_ms=_ms(one, 99),
-        all_p50_ms=_ms(every, 50),
-        all_p99_ms=_ms(every, 99),
-        memory_attended_mb=attended.memory_bytes / 1e6,
+        edit_p50_ms=_ms(one_s, 50),
+        edit_p99_ms=_ms(one_s, 99),
+        all_p50_ms=_ms(all_s, 50),
+        all_p99_ms=_ms(all_s, 99),
+        memory_attended_mb=memory_bytes / 1e6,
     )
+
+
+async def _edits(
+    bench: Bench, operator: Operator, number: int, options: argparse.Namespace
+) -> tuple[list[float], list[float], float]:
+    """Seconds of edits one after the other, of all at once, and the operator's memory then."""
+    chance, targets = random.Random(options.seed), itertools.count(2001)
+    async with sidecars(await bench.company(operator), bench):
+        await bench.attended()
+        await operator.quiet(0, _QUIET_S / 3, _TIMEOUT_S)
+        one_s = [
+            await bench.edit(chance.randrange(number), next(targets)) for _ in range(options.edits)
+        ]
+        all_s = await asyncio.gather(*(bench.edit(i, next(targets)) for i in range(number)))
+        return one_s, all_s, (await operator.figures()).memory_bytes
 
 
 def _ms(spans_s: Sequence[float], percentile: int) -> float:
@@ -319,12 +327,15 @@ async def _define(api: Api) -> None:
     with contextlib.suppress(ToolError):  # a cluster that is given may have it
         await api.create(_DEFINITIONS, crd())
     async with asyncio.timeout(_TIMEOUT_S):
-        while "Established" not in {
-            one["type"]
-            for one in (await api.get(f"{_DEFINITIONS}/{NAME}"))["status"].get("conditions") or ()
-            if one["status"] == "True"
-        }:
-            await asyncio.sleep(_POLL_S)  # noqa: ASYNC110 # another process says it
+        while not await _is_defined(api):  # noqa: ASYNC110 # it is another process that says so
+            await asyncio.sleep(_POLL_S)
+
+
+async def _is_defined(api: Api) -> bool:
+    status = (await api.get(f"{_DEFINITIONS}/{NAME}"))["status"]
+    return ("Established", "True") in {
+        (one["type"], one["status"]) for one in status.get("conditions") or ()
+    }
 
 
 def table(rows: Iterable[Row]) -> str:

@@ -1,6 +1,5 @@
 """An API server without nodes, and what the bench of the operator asks of it."""
 
-import asyncio
 import json
 import os
 import re
@@ -19,7 +18,6 @@ from bench.environments import ToolError
 _ROOT = Path(__file__).parents[1]
 _START_TIMEOUT_S = 240.0
 _REQUEST_TIMEOUT_S = 60.0
-_MAX_AT_ONCE = 16
 _MERGE = "application/merge-patch+json"
 # An object's name and labels are all that is asked of a watch.
 _NAMES_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -62,11 +60,10 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
 
 
 class Api:
-    """Requests with a kubeconfig's certificate, so many at a time."""
+    """Requests with a kubeconfig's certificate."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._turns = asyncio.Semaphore(_MAX_AT_ONCE)
 
     async def get(self, path: str) -> JsonObject:
         """An object or a list."""
@@ -105,10 +102,9 @@ class Api:
         self, method: str, path: str, document: Mapping[str, Any] | None, content_type: str
     ) -> JsonObject:
         content = None if document is None else json.dumps(document)
-        async with self._turns:
-            reply = await self._client.request(
-                method, path, content=content, headers={"Content-Type": content_type}
-            )
+        reply = await self._client.request(
+            method, path, content=content, headers={"Content-Type": content_type}
+        )
         if not reply.is_success:
             raise ToolError(f"{method} {path}: expected success, got {reply.text}")
         answer: JsonObject = reply.json()
