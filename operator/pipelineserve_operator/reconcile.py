@@ -309,7 +309,9 @@ class Reconciler:
         return self._around.sidecars.report(subject.uid, subject.spec)
 
     def _remember_uid(self, key: Key, uid: str) -> None:
-        gone = [old for old, place in self._keys.items() if place == key and old != uid]
+        if uid in self._keys:
+            return
+        gone = [old for old, place in self._keys.items() if place == key]
         for old in gone:
             del self._keys[old]
             self._around.link.withdraw(old)

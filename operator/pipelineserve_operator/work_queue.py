@@ -5,7 +5,9 @@ anew. So nothing is lost when events are, and many events about one key cost one
 """
 
 import asyncio
+import heapq
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from pipelineserve.errors import PipelineServeError
 logger = logging.getLogger(__name__)
 
 KeyT = TypeVar("KeyT")
+
+# The heap holds at most so many times as many entries as there are keys.
+_MOST_UNTRUE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +48,33 @@ def spread_s(span_s: float, jitter_ratio: float, chance: random.Random) -> float
 
 
 class Agenda(Generic[KeyT]):
-    """Which key is due when, and which are in work; it has no clock."""
+    """Which key is due when, and which are in work; it has no clock.
+
+    The heap may hold times that are no longer true; `_due_s` says which are. With a thousand
+    resources, to look through all of them for each look would cost more than the look.
+    """
 
     def __init__(self) -> None:
         self._due_s: dict[KeyT, float] = {}
         self._in_work: set[KeyT] = set()
+        self._heap: list[tuple[float, int, KeyT]] = []
+        self._num_pushed = 0  # among equals, the first come
 
     def add(self, key: KeyT, due_s: float) -> None:
         """Have the key looked at by then; an earlier time that it had stays.
 
         One that is in work is looked at again afterwards: what it has read may be old by now.
         """
-        self._due_s[key] = min(due_s, self._due_s.get(key, due_s))
+        if due_s < self._due_s.get(key, math.inf):
+            self._due_s[key] = due_s
+            self._push(key)
 
     def take(self, now_s: float) -> KeyT | None:
         """The key that is due for longest and in nobody's work; it is in the caller's from now."""
-        ready = self._waiting()
-        key = min(ready, key=ready.__getitem__, default=None)
-        if key is None or ready[key] > now_s:
+        due_s = self.next_due_s()
+        if due_s is None or due_s > now_s:
             return None
+        _, _, key = heapq.heappop(self._heap)
         del self._due_s[key]
         self._in_work.add(key)
         return key
@@ -69,17 +82,31 @@ class Agenda(Generic[KeyT]):
     def finish(self, key: KeyT) -> None:
         """The key is in nobody's work any more."""
         self._in_work.discard(key)
+        if key in self._due_s:
+            self._push(key)
 
     def next_due_s(self) -> float | None:
         """When `take` will have something at the earliest; None for never as things stand."""
-        return min(self._waiting().values(), default=None)
+        while self._heap and not self._is_true(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
     def num_due(self, now_s: float) -> int:
         """Keys that somebody should be looking at and nobody is."""
-        return sum(due_s <= now_s for due_s in self._waiting().values())
+        return sum(due_s <= now_s for key, due_s in self._due_s.items() if key not in self._in_work)
 
-    def _waiting(self) -> dict[KeyT, float]:
-        return {key: due_s for key, due_s in self._due_s.items() if key not in self._in_work}
+    def _push(self, key: KeyT) -> None:
+        if key in self._in_work:
+            return  # `finish` does
+        self._num_pushed += 1
+        heapq.heappush(self._heap, (self._due_s[key], self._num_pushed, key))
+        if len(self._heap) > _MOST_UNTRUE * (1 + len(self._due_s)):
+            self._heap = [one for one in self._heap if self._is_true(one)]
+            heapq.heapify(self._heap)
+
+    def _is_true(self, entry: tuple[float, int, KeyT]) -> bool:
+        due_s, _, key = entry
+        return key not in self._in_work and self._due_s.get(key) == due_s
 
 
 class WorkQueue(Generic[KeyT]):

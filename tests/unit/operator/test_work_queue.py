@@ -1,7 +1,9 @@
 """Keys are looked at once each, never twice at a time, and again after they failed."""
 
 import asyncio
+import pickle
 import random
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -213,3 +215,39 @@ def test_no_key_is_lost_and_none_is_given_out_twice(steps: list[tuple[str, str, 
     while (taken := agenda.take(1e9)) is not None:
         left.add(taken)
     assert left == owed
+
+
+@given(_STEPS)
+def test_the_one_that_is_due_for_longest_comes_first(steps: list[tuple[str, str, int]]) -> None:
+    agenda: Agenda[str] = Agenda()
+    due_s: dict[str, int] = {}
+    in_work: set[str] = set()
+    for step, key, moment_s in steps:
+        waiting = {one: at_s for one, at_s in due_s.items() if one not in in_work}
+        assert agenda.next_due_s() == min(waiting.values(), default=None)
+        assert agenda.num_due(moment_s) == sum(at_s <= moment_s for at_s in waiting.values())
+        if step == "add":
+            agenda.add(key, moment_s)
+            due_s[key] = min(moment_s, due_s.get(key, moment_s))
+        elif step == "finish":
+            agenda.finish(key)
+            in_work.discard(key)
+        elif (taken := agenda.take(moment_s)) is not None:
+            assert waiting[taken] == min(waiting.values()) <= moment_s
+            del due_s[taken]
+            in_work.add(taken)
+        else:
+            assert all(at_s > moment_s for at_s in waiting.values())
+
+
+def test_a_key_that_is_looked_at_often_leaves_nothing_behind() -> None:
+    def size_after(num_looks: int) -> int:
+        agenda: Agenda[str] = Agenda()
+        for number in range(num_looks):
+            agenda.add("a", 600.0 + number)
+            agenda.add("a", float(number))
+            assert agenda.take(float(number)) == "a"
+            agenda.finish("a")
+        return sys.getsizeof(pickle.dumps(agenda))
+
+    assert size_after(1000) < size_after(10) + 500
