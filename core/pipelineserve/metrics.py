@@ -359,6 +359,15 @@ OPERATOR_RESOURCES = Metric(
 OPERATOR_LEADS = Metric(
     "pipelineserve_operator_leader", MetricKind.GAUGE, "1: holds the Lease; 0: waits for it."
 )
+OPERATOR_SIDECARS = Metric(
+    "pipelineserve_operator_sidecars_connected", MetricKind.GAUGE, "Sidecars that attend."
+)
+OPERATOR_REFUSALS = Metric(
+    "pipelineserve_operator_sidecar_refusals_total",
+    MetricKind.COUNTER,
+    "Sidecars turned away and words of theirs left out, by cause.",
+    labels=("cause",),
+)
 OPERATOR_WATCH_AGE = Metric(
     "pipelineserve_operator_watch_age_seconds",
     MetricKind.GAUGE,
@@ -380,6 +389,8 @@ OPERATOR_CATALOGUE: tuple[Metric, ...] = (
     OPERATOR_QUEUE,
     OPERATOR_RESOURCES,
     OPERATOR_LEADS,
+    OPERATOR_SIDECARS,
+    OPERATOR_REFUSALS,
     OPERATOR_WATCH_AGE,
     OPERATOR_MEMORY,
     OPERATOR_BUILD,

@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from pipelineserve_operator.attend import (
     AttendSettings,
     CertificateUnavailableError,
     PublishedKeys,
+    Refusal,
     Roster,
 )
 from pipelineserve_operator.certificate_sources import Certificate
@@ -68,6 +69,17 @@ class Attending:
         self._keys = PublishedKeys(lambda path: _published(publisher, path), time.monotonic)
         self._began_at_s = time.monotonic()
         self._has_bundle = asyncio.Event()
+        self._server: AttendServer | None = None
+
+    @property
+    def num_sidecars(self) -> int:
+        """Sidecars whose stream is open."""
+        return self._roster.num_streams
+
+    @property
+    def refusals(self) -> Mapping[Refusal, int]:
+        """How often each was given since this operator leads."""
+        return self._server.refusals if self._server is not None else {}
 
     async def first_bundle(self, patience_s: float) -> None:
         """Wait until there are CAs, or for so long: a pod that starts without them waits longer."""
@@ -114,19 +126,20 @@ class Attending:
         while True:
             await self._held.wait()
             try:
-                server = self._server()
+                server = self._made_server()
             except CertificateUnavailableError:
                 await asyncio.sleep(_RETRY_S)  # whoever makes it says why there is none
                 continue
-            self._began_at_s = time.monotonic()
+            self._server, self._began_at_s = server, time.monotonic()
             await server.start()
             try:
                 while self._held.is_set():  # noqa: ASYNC110 # no event says that it is cleared
                     await asyncio.sleep(_LEADING_LOOK_S)
             finally:
+                self._server = None
                 await server.stop()
 
-    def _server(self) -> AttendServer:
+    def _made_server(self) -> AttendServer:
         settings = AttendSettings(self._address, places.TOKEN_AUDIENCE)
         return AttendServer(settings, self._roster, self._keys, self._certificate)
 

@@ -147,6 +147,8 @@ class Operator:
                 num_events_dropped=lambda: recorder.num_dropped,
                 leads=self._leadership.held.is_set,
                 watch_age_s=self._hearing.age_s,
+                num_sidecars=lambda: self._attending.num_sidecars if self._attending else 0,
+                refusals=lambda: self._attending.refusals if self._attending else {},
             ),
             metadata.version("pipelineserve"),
         )

@@ -2,7 +2,7 @@
 
 import resource
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from pipelineserve import metrics
 from pipelineserve.metrics import Metric, MetricKind
+from pipelineserve_operator.attend import Refusal
 
 _STATM = Path("/proc/self/statm")
 
@@ -36,6 +37,8 @@ class Gauges:
     num_events_dropped: Callable[[], int]
     leads: Callable[[], bool]
     watch_age_s: Callable[[], float | None]
+    num_sidecars: Callable[[], int]
+    refusals: Callable[[], Mapping[Refusal, int]]
 
 
 class Telemetry(Collector):
@@ -76,6 +79,10 @@ class Telemetry(Collector):
             metrics.OPERATOR_QUEUE.name: {(): float(gauges.num_due())},
             metrics.OPERATOR_RESOURCES.name: {(): float(gauges.num_resources())},
             metrics.OPERATOR_LEADS.name: {(): float(gauges.leads())},
+            metrics.OPERATOR_SIDECARS.name: {(): float(gauges.num_sidecars())},
+            metrics.OPERATOR_REFUSALS.name: {
+                (refusal.value,): float(num) for refusal, num in gauges.refusals().items()
+            },
             metrics.OPERATOR_WATCH_AGE.name: {(): gauges.watch_age_s()},
             metrics.OPERATOR_MEMORY.name: {(): _resident_bytes()},
             metrics.OPERATOR_BUILD.name: {(self._version,): 1.0},

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pipelineserve import metrics
 from pipelineserve.errors import InvalidInputError
+from pipelineserve_operator.attend import Refusal
 from pipelineserve_operator.logs import JsonFormatter, TextFormatter
 from pipelineserve_operator.moments import seconds_of, text_of, text_with_microseconds
 from pipelineserve_operator.probes import metric_pages, probe_pages, serving
@@ -95,11 +97,21 @@ def test_alive_is_not_ready() -> None:
     assert ready.startswith(b"HTTP/1.1 200 OK")
 
 
+GAUGES = Gauges(
+    num_due=lambda: 3,
+    num_resources=lambda: 2,
+    num_writes=lambda: 7,
+    num_requests=lambda: 9,
+    num_events_dropped=lambda: 1,
+    leads=lambda: True,
+    watch_age_s=lambda: 4.5,
+    num_sidecars=lambda: 6,
+    refusals=lambda: {Refusal.EXPIRED: 4},
+)
+
+
 def test_every_figure_of_the_catalogue_is_served() -> None:
-    gauges = Gauges(
-        lambda: 3, lambda: 2, lambda: 7, lambda: 9, lambda: 1, lambda: True, lambda: 4.5
-    )
-    telemetry = Telemetry(gauges, "1.2.3")
+    telemetry = Telemetry(GAUGES, "1.2.3")
     telemetry.looked(Outcome.BLOCKED, 0.02)
     (reply,) = replies(metric_pages(telemetry.registry), b"GET /metrics HTTP/1.1\r\n\r\n")
     text = reply.decode()
@@ -108,13 +120,13 @@ def test_every_figure_of_the_catalogue_is_served() -> None:
     assert 'pipelineserve_operator_reconciles_total{outcome="blocked"} 1.0' in text
     assert "pipelineserve_operator_queue_depth 3.0" in text
     assert "pipelineserve_operator_requests_total 9.0" in text
+    assert "pipelineserve_operator_sidecars_connected 6.0" in text
+    assert 'pipelineserve_operator_sidecar_refusals_total{cause="expired"} 4.0' in text
     assert 'pipelineserve_operator_build_info{version="1.2.3"} 1.0' in text
 
 
 def test_an_unknown_age_has_no_series() -> None:
-    gauges = Gauges(
-        lambda: 0, lambda: 0, lambda: 0, lambda: 0, lambda: 0, lambda: False, lambda: None
-    )
+    gauges = replace(GAUGES, leads=lambda: False, watch_age_s=lambda: None)
     (reply,) = replies(
         metric_pages(Telemetry(gauges, "1").registry), b"GET /metrics HTTP/1.1\r\n\r\n"
     )
