@@ -328,7 +328,8 @@ def test_a_pipeline_that_holds_its_last_requests_lets_them_go(
     engine: Engine, session: ControlSessionClient
 ) -> None:
     session.apply(1, holding_policy(max_gap_s=2.0 * PATIENCE_S))
-    lengths = [30, 30, 30, 30, 30, 30, 30, 30, 120, 120]
+    # Long enough for all to decode at once although they do not arrive at once.
+    lengths = [150, 150, 150, 150, 150, 150, 150, 150, 300, 300]
     with ThreadPoolExecutor(len(lengths)) as threads:
         texts = prompts(len(lengths), "Lasting")
         assert all(threads.map(engine.complete, texts, lengths))
@@ -374,7 +375,8 @@ def test_metrics_tell_of_control(engine: Engine, session: ControlSessionClient) 
 
 def test_the_real_sidecar_steers_a_mixed_load(engine: Engine, tmp_path: Path) -> None:
     engine.wait_free()
-    resource = a_resource(policy="Predictive", tpot_ms=60_000)
+    # A static chunk in objectives is the engine's from then on, so it is the one that it has.
+    resource = a_resource(policy="Predictive", static_tokens=STATIC_CHUNK_TOKENS, tpot_ms=60_000)
     texts = [*prompts(6, "Steered"), "A long story. " * 60]
     expected = engine.texts(texts, 40)
     with (
