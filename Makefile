@@ -7,8 +7,10 @@
 VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
-# Test files run side by side: most of a test's time is processes that start. WORKERS=0: one by one.
-WORKERS ?= 2
+# Unit tests run two files at a time. End-to-end tests one by one: some must act in the midst of a
+# stream. .ci/run says which do not mind (WORKERS=2).
+test: WORKERS ?= 0
+test-unit: WORKERS ?= 2
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help

@@ -44,4 +44,4 @@ def test_ci_runs_check_and_test() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     assert "make check" in lines
     # What `check` does not run is in the one folder that it leaves out.
-    assert any(line.startswith('make test PYTEST_ARGS="tests/e2e') for line in lines)
+    assert any(line.startswith('make test WORKERS=2 PYTEST_ARGS="tests/e2e') for line in lines)
