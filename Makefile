@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 # stream. .ci/run says which do not mind (WORKERS=2).
 test: WORKERS ?= 0
 test-unit: WORKERS ?= 2
-PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help env sglang-env check test test-unit format format-check lint types imports verify generate demo images bench sizes clean
