@@ -74,7 +74,7 @@ class Row:
     children_p99_ms: float
     looks_to_ready: float
     requests_to_ready: float
-    memory_mb: float
+    resident_megabytes: float
     idle_looks: float
     requests_per_idle_look: float
     writes_per_idle_look: float
@@ -83,7 +83,7 @@ class Row:
     edit_p99_ms: float
     all_p50_ms: float
     all_p99_ms: float
-    memory_attended_mb: float
+    attended_megabytes: float
 
 
 class Bench:
@@ -278,7 +278,7 @@ async def measure(api: Api, config: Path, number: int, options: argparse.Namespa
         children_p99_ms=_ms(created_s, 99),
         looks_to_ready=made.num_looks / number,
         requests_to_ready=made.num_requests / number,
-        memory_mb=made.memory_bytes / 1e6,
+        resident_megabytes=made.memory_bytes / 1e6,
         idle_looks=idle.num_looks,
         requests_per_idle_look=idle.num_requests / idle.num_looks,
         writes_per_idle_look=idle.num_writes / idle.num_looks,
@@ -287,7 +287,7 @@ async def measure(api: Api, config: Path, number: int, options: argparse.Namespa
         edit_p99_ms=_ms(one_s, 99),
         all_p50_ms=_ms(all_s, 50),
         all_p99_ms=_ms(all_s, 99),
-        memory_attended_mb=memory_bytes / 1e6,
+        attended_megabytes=memory_bytes / 1e6,
     )
 
 

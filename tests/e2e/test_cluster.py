@@ -316,13 +316,13 @@ def restricted_namespace(name: str) -> dict[str, Any]:
 def cache_volume(path: str) -> Iterator[dict[str, Any]]:
     """A claim for a folder that every node has."""
     size = {"storage": "4Gi"}
-    common = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeMode": "Filesystem"}
+    claimed = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeMode": "Filesystem"}
     yield {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": f"pipelineserve-{CACHE}"},
         "spec": {
-            **common,
+            **claimed,
             "capacity": size,
             "persistentVolumeReclaimPolicy": "Retain",
             "hostPath": {"path": path, "type": "Directory"},
@@ -333,7 +333,7 @@ def cache_volume(path: str) -> Iterator[dict[str, Any]]:
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": CACHE, "namespace": MODELS},
         "spec": {
-            **common,
+            **claimed,
             "volumeName": f"pipelineserve-{CACHE}",
             "resources": {"requests": size},
         },
