@@ -102,7 +102,8 @@ def test_top_p_of_a_flat_distribution_over_a_large_vocabulary_keeps_its_share() 
 
 
 @given(
-    logits=st.lists(st.floats(-50, 50), min_size=1, max_size=40),
+    # Numbers below the smallest normal one count as 0 in some kernels, and not in others.
+    logits=st.lists(st.floats(-50, 50, width=32, allow_subnormal=False), min_size=1, max_size=40),
     temperature=st.floats(0.01, 10.0),
     top_k=st.integers(0, 50),
     top_p=st.floats(0.01, 1.0),
