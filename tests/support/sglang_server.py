@@ -68,7 +68,6 @@ class SglangServer:
         }
         self.lines: list[str] = []
         self._news = threading.Condition()
-        self._has_ended_output = False
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(

@@ -104,12 +104,11 @@ def _validated(
     try:
         return _read(text), ()
     except ValidationError as error:
-        document, failure = _without_nulls(json.loads(text), error), error
+        document = _without_nulls(json.loads(text), error)
     try:
         return _read(json.dumps(document, ensure_ascii=False).encode()), ()
     except ValidationError as error:
-        failure = error
-    explanation = explain(failure, PipelineServe, ignored=CONTRADICTION)
+        explanation = explain(error, PipelineServe, ignored=CONTRADICTION)
     malformed = explanation.malformed | {fault.field for fault in earlier}
     return None, (*explanation.faults, *broken_rules(document, malformed))
 
