@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import httpx
 from bench.environments import ToolError
+from bench.server_processes import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipelineserve import metrics
@@ -88,7 +88,7 @@ async def operating(
     kubeconfig: Path, namespace: str, log: Path, flags: Sequence[str] = ()
 ) -> AsyncIterator[Operator]:
     """An operator for one namespace that listens to sidecars, for the length of the block."""
-    ports = [_free_port() for _ in range(2)]
+    ports = [free_port() for _ in range(2)]
     command = [
         *(sys.executable, "-m", "pipelineserve_operator"),
         *(f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
@@ -125,13 +125,6 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def warnings_in(log: Path) -> list[str]:

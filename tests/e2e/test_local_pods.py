@@ -13,7 +13,8 @@ import pytest
 from tools.sources import ROOT
 
 from engine_server import PATIENCE_S, all_have_ended, name_of, wait_until
-from local_up import Run, free_port, local_up, parent_of, write_manifest
+from free_ports import a_free_port
+from local_up import Run, local_up, parent_of, write_manifest
 from pipelineserve_engine.nursery.tending import STAGE_NAME
 from served_model import ServedModel
 
@@ -98,7 +99,7 @@ def start_streams(threads: ThreadPoolExecutor, port: int, after: int) -> list[Fu
 def test_a_group_of_two_pods_serves_and_a_killed_worker_pod_costs_time_only(
     spread: Path, threads: ThreadPoolExecutor, served_model: ServedModel
 ) -> None:
-    port = free_port()
+    port = a_free_port()
     with local_up(spread, port, "-v") as run:
         run.wait_controlled()
         prompt = served_model.codec.encode_prompt("once upon a time")
@@ -124,7 +125,7 @@ def test_a_group_of_two_pods_serves_and_a_killed_worker_pod_costs_time_only(
 def test_a_killed_stage_engine_and_controller_come_back(
     served_model: ServedModel, tmp_path: Path, threads: ThreadPoolExecutor
 ) -> None:
-    port = free_port()
+    port = a_free_port()
     manifest = write_manifest(tmp_path, served_model.folder, stages=2)
     with local_up(manifest, port) as run:
         run.wait_controlled()
@@ -155,7 +156,7 @@ def connected(run: Run) -> bool:
 
 
 def test_two_runs_of_one_manifest_do_not_meet(spread: Path) -> None:
-    ports = free_port(), free_port()
+    ports = a_free_port(), a_free_port()
     with local_up(spread, ports[0]) as one, local_up(spread, ports[1]) as other:
         for run, port in ((one, ports[0]), (other, ports[1])):
             run.wait_serving(port)
@@ -164,7 +165,7 @@ def test_two_runs_of_one_manifest_do_not_meet(spread: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_example_of_two_pods_is_served() -> None:
-    port = free_port()
+    port = a_free_port()
     with local_up(ROOT / "examples" / "two-pods.yaml", port) as run:
         run.wait_serving(port)
         body: dict[str, Any] = {

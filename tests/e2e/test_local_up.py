@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from engine_server import all_have_ended, wait_until
-from local_up import free_port, local_up, write_manifest
+from free_ports import a_free_port
+from local_up import local_up, write_manifest
 from served_model import ServedModel
 
 # The server, its nursery, two stages, the controller, its supervisor, and the keeper of the run.
@@ -18,7 +19,7 @@ NUM_PROCESSES = 7
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return a_free_port()
 
 
 @pytest.fixture

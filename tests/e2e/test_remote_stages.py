@@ -14,9 +14,10 @@ import pytest
 
 from api_server import RunningApi
 from engine_server import NAME, EngineServer, all_have_ended, has_ended
+from free_ports import a_free_port
 from pipelineserve import metrics
 from served_model import ServedModel
-from stage_hosts import RunningStageHost, a_free_port, save_group_key
+from stage_hosts import RunningStageHost, save_group_key
 
 pytestmark = pytest.mark.anyio
 

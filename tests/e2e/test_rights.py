@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from tools.crd import NAME, crd
 
 from engine_server import wait_until
+from free_ports import a_free_port
 from kube_cluster import KubeApi, control_plane, foreign_definitions, starter
 from narrow_account import NarrowAccount, Right, refused, spoken
 from operator_process import OperatorProcess, operator_running
@@ -188,18 +188,11 @@ def operating(place: Place) -> Iterator[OperatorProcess]:
         f"--lease-namespace={place.system}",
         "--lease-name=pipelineserve-operator",
         "--operator-address=127.0.0.1:1",
-        f"--attend-port={free_port()}",
+        f"--attend-port={a_free_port()}",
     )
     config = place.account.kubeconfig(place.folder)
     with operator_running(config, place.watched, place.folder, *flags) as operator:
         yield operator
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def words(place: Place, operator: OperatorProcess) -> Iterator[str]:

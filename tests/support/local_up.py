@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 
 from engine_server import PATIENCE_S, all_have_ended, wait_until
+from free_ports import a_free_port
 
 MANIFEST = """
 apiVersion: pipelineserve.dev/v1alpha1
@@ -27,13 +27,6 @@ spec:
   slo: {{ttft: {{milliseconds: 1000}}, tpot: {{milliseconds: 100}}}}
   chunking: {{policy: Static, staticTokens: 64}}
 """
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        number: int = listener.getsockname()[1]
-        return number
 
 
 def write_manifest(folder: Path, model_folder: Path, *, stages: int) -> Path:
@@ -120,7 +113,7 @@ def is_ready(port: int) -> bool:
 
 @contextmanager
 def local_up(manifest: Path, port: int, *flags: str) -> Iterator[Run]:
-    page_port = free_port()
+    page_port = a_free_port()
     with tempfile.TemporaryDirectory(prefix="up-") as temporary_folder:
         process = subprocess.Popen(
             [

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,6 +17,7 @@ import pytest
 from tools.sglang_environment import DEFAULT_VENV
 
 from engine_server import NAME, PATIENCE_S, Samples, pids_of_session, wait_until
+from free_ports import a_free_port
 
 REQUIRED = "PIPELINESERVE_REQUIRES_SGLANG"
 # Imports in five processes on two cores that others use too.
@@ -48,7 +48,7 @@ class SglangServer:
     """
 
     def __init__(self, folder: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
-        self.port = _free_port()
+        self.port = a_free_port()
         self._command = [
             *(str(sglang_python()), "-m", "sglang.launch_server", f"--model-path={folder}"),
             *(f"--served-model-name={NAME}", "--host=127.0.0.1", f"--port={self.port}"),
@@ -140,9 +140,3 @@ class SglangServer:
                 with self._news:
                     self.lines.append(line.rstrip())
                     self._news.notify_all()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

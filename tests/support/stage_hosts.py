@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,13 +22,6 @@ def save_group_key(path: Path) -> Path:
     path.touch(mode=0o600)
     path.write_bytes(secrets.token_bytes(32))
     return path
-
-
-def a_free_port(host: str = "127.0.0.1") -> int:
-    """One that was free a moment ago."""
-    with socket.create_server((host, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class RunningStageHost:

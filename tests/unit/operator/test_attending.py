@@ -1,7 +1,6 @@
 """The sidecars' server within the operator: when it listens, and with which certificate."""
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ import pytest
 
 from attend_parts import PATIENCE_S
 from cluster_in_memory import ClusterInMemory
+from free_ports import a_free_port
 from pipelineserve.api import resource_from_document
 from pipelineserve_operator import certificate_sources
 from pipelineserve_operator.attend import SERVER_NAME, MountedPair
@@ -47,11 +47,6 @@ def made(cluster: ClusterInMemory) -> MadeCertificate:
     return MadeCertificate(OwnCertificate(AuthoritySecret(cluster, "own", "ca"), time.time))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        return int(holder.getsockname()[1])
-
-
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110 # what is waited for knows of no event
@@ -84,7 +79,7 @@ async def is_listening(port: int, bundle: str) -> bool:
 
 
 async def test_it_listens_while_this_operator_leads_and_only_then() -> None:
-    held, port = asyncio.Event(), free_port()
+    held, port = asyncio.Event(), a_free_port()
     attending = Attending(
         port,
         made(ClusterInMemory()),
@@ -109,7 +104,7 @@ async def test_it_listens_while_this_operator_leads_and_only_then() -> None:
 async def test_the_first_cas_are_told_of_and_lie_in_the_secret() -> None:
     cluster, told = ClusterInMemory(), list[str]()
     attending = Attending(
-        free_port(),
+        a_free_port(),
         made(cluster),
         NoKeys(),
         asyncio.Event(),
@@ -130,7 +125,7 @@ async def test_waiting_for_cas_that_cannot_be_had_comes_to_an_end() -> None:
         raise ApiError(request, 403, "not allowed")
 
     attending = Attending(
-        free_port(),
+        a_free_port(),
         made(ClusterInMemory(fail=refuse)),
         NoKeys(),
         asyncio.Event(),
@@ -215,7 +210,7 @@ async def test_mounted_cas_are_told_of_when_they_are_other_ones(
 
 async def test_when_to_look_again_is_told_in_seconds_since_1970() -> None:
     attending = Attending(
-        free_port(),
+        a_free_port(),
         made(ClusterInMemory()),
         NoKeys(),
         asyncio.Event(),
