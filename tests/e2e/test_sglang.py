@@ -55,8 +55,8 @@ def test_pieces_are_whole_pages_and_prompts_travel_alone(engine: Engine) -> None
         assert (session.hello.num_slots, session.hello.block_tokens) == (3, PAGE_TOKENS)
         first = session.apply(1, a_fixed_policy(40))
         engine.complete([3 + index * 11 % 240 for index in range(200)], 3)
-        session.wait(lambda s: bool(s.requests))
-        pieces = [s.num_tokens for s in session.steps if s.sequence >= first and not s.num_decodes]
+        steps = session.wait_computed(200 + 2, first)
+        pieces = [step.num_tokens for step in steps if not step.num_decodes]
         assert pieces == [32] * 6 + [8]
         assert all(s.num_decodes in (0, s.num_tokens) for s in session.steps)
 

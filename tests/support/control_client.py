@@ -137,6 +137,19 @@ class ControlSessionClient:
         self.wait(lambda _: len(found()) >= number)
         return found()[number - 1]
 
+    def wait_computed(self, num_tokens: int, first: int = 0) -> list[pb.StepRecord]:
+        """The steps from sequence `first` on, once they have computed so many tokens.
+
+        A request's record may come before those of its last steps, which wait for what the
+        other stages report.
+        """
+
+        def found() -> list[pb.StepRecord]:
+            return [step for step in self.steps if step.sequence >= first]
+
+        self.wait(lambda _: sum(step.num_tokens for step in found()) >= num_tokens)
+        return found()
+
     def wait_ended(self) -> grpc.RpcError:
         """How the call ends."""
         with self._news:

@@ -95,17 +95,18 @@ def test_records_add_up_with_what_was_served(engine: Engine, session: ControlSes
         usages = [a["usage"] for a in threads.map(lambda p: engine.complete(p, 12), texts)]
     session.wait(lambda s: len(s.requests) == len(usages))
     assert wait_idle(session).num_held == 0
-    requests, steps = session.requests, session.steps
-    assert sorted((r.num_prompt_tokens, r.num_output_tokens) for r in requests) == sorted(
-        (usage["prompt_tokens"], usage["completion_tokens"]) for usage in usages
-    )
     # A request's last token is never computed on; what the prefix cache had is not either.
-    assert sum(step.num_tokens for step in steps) == sum(
+    num_computed = sum(
         usage["prompt_tokens"]
         - (usage["prompt_tokens_details"] or {}).get("cached_tokens", 0)
         + usage["completion_tokens"]
         - 1
         for usage in usages
+    )
+    requests, steps = session.requests, session.wait_computed(num_computed)
+    assert sum(step.num_tokens for step in steps) == num_computed
+    assert sorted((r.num_prompt_tokens, r.num_output_tokens) for r in requests) == sorted(
+        (usage["prompt_tokens"], usage["completion_tokens"]) for usage in usages
     )
     told = [decode_records(batch) for batch in session.batches]
     assert sum(batch.num_refused for batch in told) == 0
@@ -131,10 +132,9 @@ def test_a_prompt_is_cut_into_pieces_of_exactly_the_chunk(
     for sequence, chunk_tokens in enumerate((32, 100, MAX_CHUNK_TOKENS), start=1):
         first = session.apply(sequence, a_fixed_policy(chunk_tokens))
         prompt = [(token + 11 * sequence) % 250 + 3 for token in LONG_PROMPT]
-        num_done = len(session.requests)
         engine.complete(prompt, 2)
-        session.wait(lambda s: len(s.requests) > num_done)  # noqa: B023 - waited for at once
-        pieces = [s.num_tokens for s in steps_from(session, first) if not s.num_decodes]
+        steps = session.wait_computed(len(prompt) + 1, first)
+        pieces = [step.num_tokens for step in steps if not step.num_decodes]
         num_whole, rest = divmod(len(prompt), chunk_tokens)
         assert pieces == [chunk_tokens] * num_whole + [rest] * (rest > 0)
     end_lease(session, 4)
@@ -149,8 +149,8 @@ def test_decodes_count_in_a_chunk_that_prompts_fill(
         session.wait_snapshot(lambda now: now.num_decoding == 2)
         prefilled = threads.submit(engine.complete, LONG_PROMPT[::-1], 2)
         assert all(answer.result() for answer in (*decoding, prefilled))
-    session.wait(lambda s: len(s.requests) == 3)
-    prefilling = [s for s in steps_from(session, first) if s.num_decodes < s.num_tokens]
+    steps = session.wait_computed(len(LONG_PROMPT) + 1 + 2 * 199, first)
+    prefilling = [step for step in steps if step.num_decodes < step.num_tokens]
     # All but each prompt's last piece, in slots with decodes and without.
     full = [step for step in prefilling if step.num_tokens == 40]
     assert len(full) >= len(LONG_PROMPT) // 40 - 2
@@ -203,8 +203,7 @@ def test_a_predictive_policy_is_evaluated_for_each_micro_batch(
     policy = encode_policy(LeasedPolicy(SchedulingPolicy(predictive), lease_s=60.0))
     first = session.apply(1, policy)
     engine.complete(LONG_PROMPT[5:400], 30)
-    session.wait(lambda s: bool(s.requests))
-    steps = steps_from(session, first)
+    steps = session.wait_computed(395 + 29, first)
     assert {step.policy_sequence for step in steps} == {1}
     assert {step.chunk_tokens for step in steps} <= {8, 16, 24}
     assert (steps[0].chunk_tokens, steps[0].chunk_reason) == (24, "largest_safe_chunk")
@@ -222,8 +221,8 @@ def test_a_policy_out_of_range_is_refused_and_changes_nothing(
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         assert "policy.fixed.chunk_tokens: expected 1 to 256" in text
     engine.complete("Nothing happened", 5)
-    session.wait(lambda s: bool(s.requests))
-    assert {step.chunk_tokens for step in session.steps} == {STATIC_CHUNK_TOKENS}
+    steps = session.wait_computed(5)
+    assert {step.chunk_tokens for step in steps} == {STATIC_CHUNK_TOKENS}
 
 
 # Leases and sessions
@@ -271,7 +270,7 @@ def test_a_controller_that_is_killed_costs_nothing_and_its_successor_is_obeyed(
             engine.complete("Adopted", 5)
             assert answer.result()
             session.wait(lambda s: len(s.requests) == 2)
-            assert {s.chunk_tokens for s in steps_from(session, first)} == {32}
+            assert {s.chunk_tokens for s in session.wait_computed(5, first)} == {32}
             end_lease(session, 2)
 
 
