@@ -23,6 +23,7 @@ import itertools
 import json
 import random
 import secrets
+import signal
 import statistics
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from pathlib import Path
 from bench.attend import sidecars
 from bench.attend_sidecars import Company, Hearing
 from bench.environments import ToolError
-from bench.reconciling_cluster import Api, JsonObject, connected, kubeconfig
+from bench.reconciling_cluster import Api, JsonObject, connected, is_own, kubeconfig
 from bench.reconciling_operator import (
     CONTROLLER_IMAGE,
     ENGINE_IMAGE,
@@ -58,6 +59,14 @@ from pipelineserve_operator.render import (
 )
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# A cluster that is started here has 254 addresses for Services, and each resource takes one.
+_SERVICE_ADDRESSES = "/apis/networking.k8s.io/v1/servicecidrs"
+_MORE_ADDRESSES = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "ServiceCIDR",
+    "metadata": {"name": "reconciling"},
+    "spec": {"cidrs": ["10.200.0.0/16"]},
+}
 _QUIET_S = 3.0
 _TIMEOUT_S = 900.0
 _POLL_S = 0.25
@@ -320,6 +329,8 @@ def _say(text: str) -> None:
 async def _run(config: Path, options: argparse.Namespace) -> list[Row]:
     async with connected(config) as api:
         await _define(api)
+        if is_own(config):
+            await api.create(_SERVICE_ADDRESSES, _MORE_ADDRESSES)
         return [await measure(api, config, number, options) for number in options.resources]
 
 
@@ -358,6 +369,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("flags", nargs="*", help="of the operator, after --")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leave nothing
     with tempfile.TemporaryDirectory() as folder, kubeconfig(Path(folder) / "kube") as config:
         rows = asyncio.run(_run(config, options))
     if options.json:

@@ -59,6 +59,11 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
         )
 
 
+def is_own(config: Path) -> bool:
+    """Whether the cluster was started here and goes with the bench."""
+    return str(config) != os.environ.get("KUBECONFIG")
+
+
 class Api:
     """Requests with a kubeconfig's certificate."""
 
