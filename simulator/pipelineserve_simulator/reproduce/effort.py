@@ -53,7 +53,7 @@ FULL = Effort(
     num_long=5000,
     num_steady=4000,
     num_sustained=8000,
-    num_compared=1000,
+    num_compared=600,
 )
 QUICK = Effort(
     name="quick",

@@ -1,4 +1,10 @@
-"""Row 3: which fixed chunk serves azure-400 best, for both models."""
+"""Row 3: which fixed chunk serves azure-400 best, for both models.
+
+A first look with one seed says which chunks may be it; only those are told exactly.
+"""
+
+from dataclasses import replace
+from itertools import compress
 
 from pipelineserve_simulator.measures.capacity import Capacity
 from pipelineserve_simulator.reproduce.charts import Chart, ChartKind, Series
@@ -11,6 +17,9 @@ from pipelineserve_simulator.reproduce.traces import Source
 
 # Chunks differ by more than this where it matters which one is best.
 _TOLERANCE = 2.0
+# The first look's, and what a chunk may then lack and still be the best.
+_FIRST_TOLERANCE = 5.0
+_CLOSE_RATIO = 0.75
 
 
 def best_static(study: Study) -> RowResult:
@@ -36,13 +45,24 @@ def best_static(study: Study) -> RowResult:
 
 
 def _capacities(study: Study, model: ModelName, source: Source) -> list[Capacity]:
+    """Of each chunk, by one seed where it cannot be the best."""
     load = azure_400(study, source)
-    return study.capacities(
-        [
-            azure_question(static(chunk), load, model, _TOLERANCE)
-            for chunk in study.effort.static_chunks_tokens
-        ]
+    questions = [
+        azure_question(static(chunk), load, model, _TOLERANCE)
+        for chunk in study.effort.static_chunks_tokens
+    ]
+    if len(study.effort.seeds) == 1:
+        return study.capacities(questions)
+    first = study.capacities(
+        [replace(each, tolerance=_FIRST_TOLERANCE, most_seeds=1) for each in questions]
     )
+    least_per_s = _CLOSE_RATIO * max(capacity.capacity_per_s for capacity in first)
+    close = [capacity.capacity_per_s >= least_per_s for capacity in first]
+    exact = iter(study.capacities(list(compress(questions, close))))
+    return [
+        next(exact) if is_close else capacity
+        for capacity, is_close in zip(first, close, strict=True)
+    ]
 
 
 def _best(
