@@ -237,7 +237,7 @@ class EngineCore:
         extras = report.extras or SampleExtras()
         failed = self._fail_samples(sampled, extras, now_s)
         result = StepResult(report.sequence, report.token_ids)
-        emissions = self.scheduler.complete(report.slot_index, result, now_s)
+        emissions = tuple(self.scheduler.complete(report.slot_index, result, now_s))
         self._observer.on_completed(report, now_s, self.scheduler.num_in_flight)
         logprobs = dict(zip((name for name, _ in sampled), extras.logprobs, strict=False))
         for emission in emissions:

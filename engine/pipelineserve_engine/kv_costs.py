@@ -33,7 +33,7 @@ class KvCostMeter:
 
     def on_sent(self, micro_batch: MicroBatch) -> None:
         """Remember a micro-batch whose steps will tell what prefilling costs."""
-        num_decodes = sum(piece.is_decode for piece in micro_batch.pieces)
+        num_decodes = micro_batch.num_decodes
         num_prefill = micro_batch.num_tokens - num_decodes
         if not micro_batch.copies and num_prefill >= max(num_decodes, _MIN_PREFILL_TOKENS):
             self._tokens[micro_batch.sequence] = micro_batch.num_tokens

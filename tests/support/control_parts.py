@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from micro_batches import micro_batch_of
 from pipelineserve.policy.chunking import ChunkDecision, Static
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
@@ -51,7 +52,8 @@ def a_micro_batch(
     reason: Reason = Reason.STATIC_CHUNK,
 ) -> MicroBatch:
     chunk = ChunkDecision(chunk_tokens, reason)
-    return MicroBatch(sequence, slot_index, tuple(pieces) or (a_piece(),), chunk)
+    carried = pieces or (a_piece(),)
+    return micro_batch_of(carried, sequence=sequence, slot_index=slot_index, chunk=chunk)
 
 
 def a_report(

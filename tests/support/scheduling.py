@@ -363,9 +363,8 @@ class Pipeline:
     def complete(self) -> list[Emission]:
         """Bring back the oldest micro-batch in flight."""
         flight = self.flights.popleft()
-        emissions = self.scheduler.complete(
-            flight.micro_batch.slot_index, flight.result, self.now_s
-        )
+        slot_index = flight.micro_batch.slot_index
+        emissions = list(self.scheduler.complete(slot_index, flight.result, self.now_s))
         for emission in emissions:
             self.live[emission.request_id].receive(emission)
             if emission.record is not None:

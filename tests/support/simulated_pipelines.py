@@ -1,11 +1,11 @@
 """Builders for the twin's tests: costs that can be summed in the head, and requests."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.schedule import Schedule
+from pipelineserve.scheduler.emissions import Emissions
 from pipelineserve.scheduler.messages import Emission
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve_simulator.kernel.chance import Chance
@@ -53,7 +53,7 @@ class Watched:
     passages: list[Passage] = field(default_factory=list)
     emissions: list[Emission] = field(default_factory=list)
 
-    def observe(self, passage: Passage, emissions: Sequence[Emission]) -> None:
+    def observe(self, passage: Passage, emissions: Emissions) -> None:
         """Take a micro-batch down."""
         self.passages.append(passage)
         self.emissions += emissions

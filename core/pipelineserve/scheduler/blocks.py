@@ -66,20 +66,25 @@ class BlockPool:
             del self._cached[block_id]
         self._references[block_id] += 1
 
-    def release(self, block_id: int) -> None:
-        """Drop one reference.
+    def release(self, *block_ids: int) -> None:
+        """Drop one reference of each; of those that stay cached the first is evicted first.
 
         Raises:
             ValueError: there is none to drop.
         """
-        if self._references[block_id] < 1:
-            raise ValueError(f"KV block {block_id} is released more often than referenced")
-        self._references[block_id] -= 1
-        if self._references[block_id] == 0:
-            if self._digests[block_id] is None:
-                self._blank.add(block_id)
-            else:
-                self._cached[block_id] = None
+        references = self._references
+        blank: list[int] = []
+        for block_id in block_ids:
+            if references[block_id] < 1:
+                raise ValueError(f"KV block {block_id} is released more often than referenced")
+            references[block_id] -= 1
+            if references[block_id] == 0:
+                if self._digests[block_id] is None:
+                    blank.append(block_id)
+                else:
+                    self._cached[block_id] = None
+        for first, num_blocks in _runs_of(blank):
+            self._blank.add(first, num_blocks)
 
     def publish(self, block_id: int, digest: bytes) -> None:
         """Let a taken, full block be found by its content; the first block of a content stays."""
@@ -100,3 +105,15 @@ class BlockPool:
         if digest is not None:
             del self._by_digest[digest]
             self._digests[block_id] = None
+
+
+def _runs_of(block_ids: list[int]) -> list[tuple[int, int]]:
+    """Neighbours taken together: the first of each run, and how many there are."""
+    runs: list[tuple[int, int]] = []
+    block_ids.sort()
+    first = 0
+    for place in range(1, len(block_ids) + 1):
+        if place == len(block_ids) or block_ids[place] != block_ids[place - 1] + 1:
+            runs.append((block_ids[first], place - first))
+            first = place
+    return runs

@@ -33,12 +33,13 @@ class BlankExtents:
         """Linear in the number of extents: for checks, not for the scheduler's path."""
         return any(start <= block_id < end for start, end in self._end_of.items())
 
-    def add(self, block_id: int) -> None:
-        """Put a block that is not in the set beside its neighbours."""
+    def add(self, block_id: int, num_blocks: int = 1) -> None:
+        """Put blocks that are not in the set, from this one on, beside their neighbours."""
+        last = block_id + num_blocks
         start = self._start_of.pop(block_id, block_id)
-        end = self._end_of.pop(block_id + 1, block_id + 1)
+        end = self._end_of.pop(last, last)
         self._insert(start, end)
-        self._num_ids += 1
+        self._num_ids += num_blocks
 
     def take_behind(self, block_id: int, num_wanted: int) -> list[int]:
         """Take up to `num_wanted` blocks directly behind this one; none if they are not blank."""

@@ -18,9 +18,10 @@ from pipelineserve.policy.preemption import UNMEASURED, KvCosts
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.policy.schedule import Schedule
 from pipelineserve.policy.views import LoadView, SchedulerView
+from pipelineserve.scheduler.emissions import Emissions
 from pipelineserve.scheduler.fastpp_holds import FastppHolds
 from pipelineserve.scheduler.fastpp_records import FastppRecords
-from pipelineserve.scheduler.messages import Emission, MicroBatch, StepResult
+from pipelineserve.scheduler.messages import MicroBatch, StepResult
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.settings import SchedulerSettings
 
@@ -132,7 +133,7 @@ class FastppScheduler(Scheduler, Generic[MemoryT]):
             self._records.note_launch(micro_batch, in_flight, now_s)
         return micro_batch
 
-    def complete(self, slot_index: int, result: StepResult, now_s: float) -> list[Emission]:
+    def complete(self, slot_index: int, result: StepResult, now_s: float) -> Emissions:
         """See `Scheduler.complete`."""
         emissions = super().complete(slot_index, result, now_s)
         step = self._records.note_result(slot_index, emissions, now_s)

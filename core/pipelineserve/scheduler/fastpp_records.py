@@ -1,13 +1,14 @@
 """What FastPP's laws see of a scheduler, kept as micro-batches go out and come back."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from pipelineserve.policy.fastpp.latency_model import FastppBatch, FastppStep
 from pipelineserve.policy.fastpp.views import ChunkedPrompt, FastppView, LatencyTotals, SlotView
 from pipelineserve.policy.views import LoadView
-from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.emissions import Emissions
+from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import Request
 
 _EMPTY_SLOT = SlotView(num_requests=0, num_decodes=0, decode_context_tokens=0)
@@ -42,7 +43,7 @@ class FastppRecords:
         """A micro-batch went out; it is among those in flight."""
         slot_index = launched.slot_index
         self._slots[slot_index] = _slot_view(launched)
-        for piece in launched.pieces:
+        for piece in launched.prefills:
             if piece.samples:
                 self._slot_of_cut.pop(piece.request_id, None)
             else:
@@ -51,13 +52,10 @@ class FastppRecords:
         self._opened_at_s = now_s
         self.num_steps += 1
 
-    def note_result(
-        self, slot_index: int, emissions: Sequence[Emission], now_s: float
-    ) -> FastppStep | None:
+    def note_result(self, slot_index: int, emissions: Emissions, now_s: float) -> FastppStep | None:
         """A micro-batch came back; the step that this ends, if one was under way."""
-        for emission in emissions:
-            if emission.ttft_s is not None:
-                self._add_ttft(emission.ttft_s)
+        for ttft_s in emissions.ttfts_s.values():
+            self._add_ttft(ttft_s)
         if self._slots[slot_index].num_decodes:
             last_s = self._last_result_s[slot_index]
             if last_s is not None:
@@ -141,8 +139,9 @@ class FastppRecords:
 
 
 def _slot_view(micro_batch: MicroBatch) -> SlotView:
-    contexts = [piece.start + 1 for piece in micro_batch.pieces if piece.is_decode]
-    return SlotView(len(micro_batch.pieces), len(contexts), sum(contexts))
+    decodes = micro_batch.decodes
+    num_requests = len(decodes) + len(micro_batch.prefills)
+    return SlotView(num_requests, len(decodes), decodes.context_tokens)
 
 
 def _batch(micro_batch: MicroBatch) -> FastppBatch:

@@ -157,8 +157,7 @@ class KvLedger:
 
     def _release_device(self, request: Request) -> None:
         """Give the blocks back, the tail first, so that eviction eats a prefix from its end."""
-        for block_id in reversed(request.block_ids):
-            self.pool.release(block_id)
+        self.pool.release(*reversed(request.block_ids))
         request.block_ids = ()
         request.num_published = 0
 

@@ -51,13 +51,14 @@ def load_view(
 
 def load_of(started: Iterable[Request]) -> PromptLoad:
     """Sums over started prompts; there are rarely more than two."""
-    left = [(request.num_remaining, request.num_issued) for request in started]
-    return PromptLoad(
-        num=len(left),
-        tokens=sum(tokens for tokens, _ in left),
-        squared_tokens=sum(tokens * tokens for tokens, _ in left),
-        past_product=sum(past * tokens for tokens, past in left),
-    )
+    num = total = squares = products = 0
+    for request in started:
+        tokens = request.num_remaining
+        num += 1
+        total += tokens
+        squares += tokens * tokens
+        products += request.num_issued * tokens
+    return PromptLoad(num, total, squares, products)
 
 
 def share_of(ready: DecodeLoad, max_decodes: int) -> DecodeLoad:

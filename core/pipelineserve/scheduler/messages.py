@@ -1,12 +1,13 @@
 """What passes between the scheduler, its caller and the executor; all of it frozen.
 
-There are a piece and an emission for every token: those two are named tuples, which are made
-several times as fast as frozen dataclasses.
+There are a piece and an emission for every token. Decodes therefore travel as columns, and pieces
+and emissions are made of them when somebody looks: the stages do, the twin does not.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
 from pipelineserve.policy.chunking import ChunkDecision
@@ -53,50 +54,85 @@ class BlockCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class Decodes:
+    """The decodes of one micro-batch as columns of equal length; see `Piece` for what they mean."""
+
+    request_ids: tuple[str, ...] = ()
+    starts: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    block_ids: tuple[tuple[int, ...], ...] = ()
+    output_indices: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.request_ids)
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that they attend to, the own one of each included."""
+        return sum(self.starts) + len(self.starts)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Row by row."""
+        columns = zip(
+            self.request_ids,
+            self.starts,
+            zip(self.token_ids, strict=True),  # each a tuple of one
+            self.block_ids,
+            repeat(True),  # is_decode
+            repeat(True),  # samples
+            self.output_indices,
+            strict=False,
+        )
+        return tuple(map(Piece._make, columns))
+
+
+@dataclass(frozen=True)
 class MicroBatch:
     """What travels through the stages together; executed in the order of `sequence`.
 
-    Decodes come first in `pieces`; no request occurs twice. Every stage executes `copies`, in their
-    order, before it computes; the requests that they serve need not be among the pieces.
+    No request occurs twice. Every stage executes `copies`, in their order, before it computes; the
+    requests that they serve need not be among the pieces.
+
+    Attributes:
+        prefills: pieces of prompts; they come after the decodes.
     """
 
     sequence: int
     slot_index: int
-    pieces: tuple[Piece, ...]
+    decodes: Decodes
+    prefills: tuple[Piece, ...]
     chunk: ChunkDecision
     copies: tuple[BlockCopy, ...] = ()
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All of it, decodes first."""
+        return self.decodes.pieces() + self.prefills
 
     @property
     def num_tokens(self) -> int:
         """Tokens of all pieces; never above `chunk.chunk_tokens`."""
-        num_decodes = self.num_decodes
-        return num_decodes + sum([len(piece.token_ids) for piece in self.pieces[num_decodes:]])
+        return len(self.decodes) + sum([len(piece.token_ids) for piece in self.prefills])
 
     @property
     def num_decodes(self) -> int:
-        """How many of the pieces decode; they are the first ones."""
-        if self.pieces and self.pieces[-1].is_decode:
-            return len(self.pieces)  # most micro-batches only decode
-        return bisect_left(self.pieces, True, key=lambda piece: not piece.is_decode)
+        """How many of the pieces decode."""
+        return len(self.decodes)
 
     @property
     def num_samples(self) -> int:
         """Tokens that come back."""
-        num_decodes = self.num_decodes
-        return num_decodes + sum([piece.samples for piece in self.pieces[num_decodes:]])
+        return len(self.decodes) + sum([piece.samples for piece in self.prefills])
 
     @property
     def features(self) -> StepFeatures:
         """Attention's work in it."""
-        contexts = squares = products = 0
-        for piece in self.pieces:
+        squares = products = 0
+        for piece in self.prefills:
             length = len(piece.token_ids)
-            if piece.is_decode:
-                contexts += piece.start + 1
-            else:
-                squares += length * length
-                products += piece.start * length
-        return StepFeatures(contexts, squares, products, self.num_decodes)
+            squares += length * length
+            products += piece.start * length
+        return StepFeatures(self.decodes.context_tokens, squares, products, self.num_decodes)
 
     @property
     def sampling_pieces(self) -> tuple[Piece, ...]:

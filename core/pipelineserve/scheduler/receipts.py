@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
-from pipelineserve.scheduler.messages import Emission, MicroBatch, Piece
+from pipelineserve.scheduler.emissions import EmissionRow, Emissions
+from pipelineserve.scheduler.messages import MicroBatch, Piece
 from pipelineserve.scheduler.requests import FinishReason, Request, RequestState
-
-# What a named tuple's own constructor calls; calling it at once more than halves the time.
-_new_tuple = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,7 @@ class Receipt:
 
     Attributes:
         now_s: when they came back.
-        emissions: in the order of the pieces, without records.
+        emissions: without records.
         num_tokens: tokens that were added; a stop token is not.
         going_on: requests that wait for another one.
         closing: in the order of the pieces, those that do not, and requests that had ended before.
@@ -41,17 +38,13 @@ class Receipt:
         now_s: float,
     ) -> None:
         self.now_s = now_s
-        # The fields of the emissions to come.
-        self._rows: list[tuple[object, ...]] = []
+        self._rows: list[EmissionRow] = []
+        self.emissions = Emissions(self._rows, {})
         self.going_on: list[Request] = []
         self.closing: list[Complete | Request] = []
         num_decodes = micro_batch.num_decodes
         self._take_decodes(requests[:num_decodes], token_ids[:num_decodes])
-        self._take_prefills(
-            micro_batch.pieces[num_decodes:], requests[num_decodes:], token_ids[num_decodes:]
-        )
-        # Made all at once, without a call from here for each.
-        self.emissions: list[Emission] = list(map(_new_tuple, repeat(Emission), self._rows))
+        self._take_prefills(micro_batch.prefills, requests[num_decodes:], token_ids[num_decodes:])
         self.num_tokens = len(self.owners())
 
     def owners(self) -> list[Request]:
@@ -72,8 +65,8 @@ class Receipt:
             if request.state is ended:
                 self.closing.append(request)
                 continue
-            new, last_s = request.new, request.last_token_s
-            if last_s is None or token_id in new.stop_token_ids:
+            last_s = request.last_token_s
+            if last_s is None or token_id in request.new.stop_token_ids:
                 self._take_rare(request, token_id)
                 continue
             gap_s = now_s - last_s
@@ -86,7 +79,7 @@ class Receipt:
                 go_on(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-            emit((new.request_id, token_id, None, None, gap_s, request.num_cached))
+            emit((request, token_id, gap_s))
 
     def _take_prefills(
         self, pieces: Sequence[Piece], requests: Sequence[Request], token_ids: Sequence[int]
@@ -102,10 +95,10 @@ class Receipt:
 
     def _take_rare(self, request: Request, token_id: int) -> None:
         """A token after prefill, which may be the request's first, or one that stops it."""
-        ttft_s = gap_s = None
+        gap_s = None
         if request.first_token_s is None:
             request.first_token_s = self.now_s
-            ttft_s = self.now_s - request.arrival_s
+            self.emissions.ttfts_s[len(self._rows)] = self.now_s - request.arrival_s
         kept: int | None = token_id
         if token_id in request.new.stop_token_ids:
             self._complete(request, FinishReason.STOP)
@@ -120,7 +113,7 @@ class Receipt:
                 self.going_on.append(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-        self._rows.append((request.request_id, kept, None, ttft_s, gap_s, request.num_cached))
+        self._rows.append((request, kept, gap_s))
 
     def _complete(self, request: Request, finish: FinishReason) -> None:
         self.closing.append(Complete(request, finish, len(self._rows)))

@@ -28,6 +28,7 @@ from pipelineserve.scheduler.admission import rejection_of
 from pipelineserve.scheduler.arrivals import ArrivalWindow
 from pipelineserve.scheduler.decodes import DecodePool
 from pipelineserve.scheduler.drafts import Draft
+from pipelineserve.scheduler.emissions import Emissions
 from pipelineserve.scheduler.fairness import FairnessLedger
 from pipelineserve.scheduler.flights import Flight, flight_of
 from pipelineserve.scheduler.holds import Holder, HoldKeeper
@@ -36,7 +37,6 @@ from pipelineserve.scheduler.load_views import load_of, load_view, share_of
 from pipelineserve.scheduler.messages import (
     Accepted,
     Census,
-    Emission,
     MicroBatch,
     Rejected,
     StepResult,
@@ -211,11 +211,11 @@ class Scheduler:
         view = self._load_view(base, assigned.max_decodes)
         chunk = self.chunk_policy.decide(view)
         draft = self._first_draft(view, chunk, assigned, now_s)
-        if not draft.pieces:
+        if not draft.requests:
             return None
         return self._launch(slot_index, draft, chunk, now_s)
 
-    def complete(self, slot_index: int, result: StepResult, now_s: float) -> list[Emission]:
+    def complete(self, slot_index: int, result: StepResult, now_s: float) -> Emissions:
         """Take back the tokens of the micro-batch in flight in this slot.
 
         Tokens of requests that ended meanwhile are dropped.
@@ -331,7 +331,7 @@ class Scheduler:
         self._put_first(view, assigned)
         max_decodes = min(view.assigned.num, chunk.chunk_tokens)
         draft = self._compose(view.slot_index, max_decodes, chunk, now_s)
-        if draft.pieces or self._in_flight or self._decodes.has_ready_elsewhere:
+        if draft.requests or self._in_flight or self._decodes.has_ready_elsewhere:
             return draft
         if self._decodes.held.num:
             # Nobody else is left to make room for.
@@ -341,7 +341,7 @@ class Scheduler:
         # Each round gives pieces or leaves one running request less. Bounded all the same: a fault
         # in the count of blocks must not spin the caller's only thread for ever.
         for _ in range(len(self._live)):
-            if draft.pieces or not self._has_running():
+            if draft.requests or not self._has_running():
                 break
             self._preempt(most_junior(self._running()))
             draft = self._compose(view.slot_index, max_decodes, chunk, now_s)
@@ -360,7 +360,7 @@ class Scheduler:
         if self._lengths is not None:
             self._lengths.begin(slot_index, self._running, self._in_flight)
         draft = self._issue_decodes(max_decodes)
-        budget = chunk.chunk_tokens - len(draft.pieces)
+        budget = chunk.chunk_tokens - len(draft.requests)
         for request in list(self._prefilling.values()):
             budget -= self._issue_prefill(request, budget, draft)
         while budget > 0 and (waiting := self._waiting.head()) is not None:
@@ -378,7 +378,7 @@ class Scheduler:
             draft.add_decodes(first)
         else:
             for request in self._decodes.first_ready(self._decodes.ready.num):
-                if len(draft.pieces) == max_decodes:
+                if len(draft.requests) == max_decodes:
                     break
                 # Else it was just preempted.
                 if request in self._decodes and self._make_room(request):
@@ -441,7 +441,8 @@ class Scheduler:
         micro_batch = MicroBatch(
             sequence=self._next_sequence,
             slot_index=slot_index,
-            pieces=tuple(draft.pieces),
+            decodes=draft.decodes(),
+            prefills=tuple(draft.prefills),
             chunk=chunk,
             copies=self.kv.take_copies(),
         )
@@ -507,7 +508,7 @@ class Scheduler:
 
     # Ends
 
-    def _settle(self, receipt: Receipt) -> list[Emission]:
+    def _settle(self, receipt: Receipt) -> Emissions:
         """Count what came back of one micro-batch, and end the requests that are complete."""
         self._decodes.count_tokens(receipt.num_tokens)
         self.tally.output_tokens += receipt.num_tokens
@@ -518,7 +519,7 @@ class Scheduler:
             match closing:
                 case Complete(request, finish, place):
                     record = self._end(request, finish, receipt.now_s)
-                    emissions[place] = emissions[place]._replace(record=record)
+                    emissions.records[place] = record
                 case Request():
                     self._release_when_idle(closing)
         return emissions

@@ -72,7 +72,7 @@ def _seen_from(
     flying = {
         request.request_id
         for micro_batch, requests in in_flight.values()
-        if all(piece.is_decode for piece in micro_batch.pieces)
+        if not micro_batch.prefills
         for request in requests
     }
     for request in running:

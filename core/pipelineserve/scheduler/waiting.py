@@ -135,7 +135,7 @@ class WaitingQueue:
         """A micro-batch goes out; `leaves_started`: started prompts have pieces left."""
         if self.triaging is None:
             return
-        prefill = sum(len(p.token_ids) for p in micro_batch.pieces if not p.is_decode)
+        prefill = micro_batch.num_tokens - micro_batch.num_decodes
         leaves_prompts = leaves_started or self._num_requests > 0
         self.triaging.pace.note_launch(prefill, now_s, leaves_prompts=leaves_prompts)
 

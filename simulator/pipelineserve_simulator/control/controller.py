@@ -8,12 +8,13 @@ Simpler than the sidecar in one point: a session is open for all of a life. The 
 one after ten seconds of silence, which changes nothing that is decided.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from pipelineserve.policy.control.turns import ControlMemory, remembered
 from pipelineserve.policy.scheduling import LeasedPolicy
-from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.emissions import Emissions
+from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.telling.collecting import Batch
@@ -72,7 +73,7 @@ class SimulatedController(Control):
         """See `Control`."""
         self._engine.sent(micro_batch, now_s)
 
-    def on_back(self, passage: Passage, emissions: Sequence[Emission], now_s: float) -> None:
+    def on_back(self, passage: Passage, emissions: Emissions, now_s: float) -> None:
         """See `Control`."""
         self._engine.back(passage, emissions, now_s)
 

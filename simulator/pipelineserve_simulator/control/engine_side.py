@@ -1,13 +1,14 @@
 """The engine's side of control: it tells what happens, takes policies in and ends their leases."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 
 from pipelineserve.policy.chunking import Static
 from pipelineserve.policy.control.heard import Capability, EngineFacts
 from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
+from pipelineserve.scheduler.emissions import Emissions
 from pipelineserve.scheduler.leases import Adopted, LeaseKeeper
-from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve.scheduler.scheduler import Scheduler
 from pipelineserve.scheduler.session import ControlSession
@@ -105,7 +106,7 @@ class EngineSide:
         """See `Control.on_sent`."""
         self._collector.sent(micro_batch, now_s)
 
-    def back(self, passage: Passage, emissions: Sequence[Emission], now_s: float) -> None:
+    def back(self, passage: Passage, emissions: Emissions, now_s: float) -> None:
         """See `Control.on_back`."""
         sequence = passage.micro_batch.sequence
         spans = zip(passage.starts_ticks, passage.ends_ticks, strict=True)

@@ -1,10 +1,11 @@
 """A controller in the loop, as the executor sees it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipelineserve.scheduler.messages import Emission, MicroBatch
+from pipelineserve.scheduler.emissions import Emissions
+from pipelineserve.scheduler.messages import MicroBatch
 from pipelineserve.scheduler.requests import NewRequest
 from pipelineserve_simulator.pipeline.conveyor import Rank
 from pipelineserve_simulator.pipeline.faults import Fault
@@ -52,7 +53,7 @@ class Control:
     def on_sent(self, micro_batch: MicroBatch, now_s: float) -> None:
         """A micro-batch was composed."""
 
-    def on_back(self, passage: Passage, emissions: Sequence[Emission], now_s: float) -> None:
+    def on_back(self, passage: Passage, emissions: Emissions, now_s: float) -> None:
         """A micro-batch came back, and this is what it brought."""
 
     def on_stages_lost(self) -> None:

@@ -83,9 +83,8 @@ class Leader:
         result = StepResult(micro_batch.sequence, (_TOKEN_ID,) * passage.load.num_samples)
         slot_index = micro_batch.slot_index
         emissions = self.scheduler.complete(slot_index, result, to_seconds(now_ticks))
-        for emission in emissions:
-            if emission.record is not None:
-                self.records.note_end(int(emission.request_id), emission.record, now_ticks)
+        for record in emissions.records.values():
+            self.records.note_end(int(record.request_id), record, now_ticks)
         self.records.note_step(passage)
         self.records.note_kv(self.scheduler.kv_used_ratio, now_ticks)
         if self._observe is not None:

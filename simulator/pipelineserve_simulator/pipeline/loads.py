@@ -36,10 +36,8 @@ class StepLoad:
 def load_of(micro_batch: MicroBatch) -> StepLoad:
     """Sum up a micro-batch."""
     num_decodes = micro_batch.num_decodes
-    pieces = micro_batch.pieces
-    contexts = sum([piece.start for piece in pieces[:num_decodes]])
     num_samples = tokens = squares = products = 0
-    for piece in pieces[num_decodes:]:
+    for piece in micro_batch.prefills:
         length = len(piece.token_ids)
         tokens += length
         squares += length * length
@@ -47,10 +45,10 @@ def load_of(micro_batch: MicroBatch) -> StepLoad:
         num_samples += piece.samples
     return StepLoad(
         num_tokens=tokens + num_decodes,
-        num_requests=len(pieces),
+        num_requests=len(micro_batch.prefills) + num_decodes,
         num_decodes=num_decodes,
         num_samples=num_samples + num_decodes,
-        decode_context_tokens=contexts + num_decodes,
+        decode_context_tokens=micro_batch.decodes.context_tokens,
         squared_prefill_tokens=squares,
         past_prefill_product=products,
     )

@@ -1,10 +1,10 @@
 """How a run is carried out, beside the scheduler and the costs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from pipelineserve.scheduler.messages import Emission
+from pipelineserve.scheduler.emissions import Emissions
 from pipelineserve_simulator.kernel.ticks import TICKS_PER_S
 from pipelineserve_simulator.pipeline.control import Agenda, Control, ControlledRun
 from pipelineserve_simulator.pipeline.conveyor import Rank
@@ -12,7 +12,7 @@ from pipelineserve_simulator.pipeline.costs import Noise, NoNoise
 from pipelineserve_simulator.pipeline.faults import Fault
 from pipelineserve_simulator.pipeline.passage import Passage
 
-Observer = Callable[[Passage, Sequence[Emission]], None]
+Observer = Callable[[Passage, Emissions], None]
 """Called with a micro-batch that came back, and with what it brought; it must keep neither."""
 
 
@@ -75,7 +75,7 @@ class ControlTurns(Control):
         """See `Control`."""
         self._plan(run.agenda, 0.0)
 
-    def on_back(self, passage: Passage, emissions: Sequence[Emission], now_s: float) -> None:
+    def on_back(self, passage: Passage, emissions: Emissions, now_s: float) -> None:
         """See `Control`."""
         del now_s
         if self.hear is not None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pipelineserve.policy.chunking import ChunkDecision
+from micro_batches import micro_batch_of
 from pipelineserve.policy.preemption import KvCosts
-from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import BlockCopy, CopyDirection, MicroBatch, Piece
 from pipelineserve_engine.kv_costs import KvCostMeter
 from pipelineserve_engine.stage_messages import ReadyReport, StepReport
@@ -17,8 +16,7 @@ def a_micro_batch(
     if num_prefill:
         pieces.append(a_piece(num_prefill, is_decode=False))
     copies = (BlockCopy(CopyDirection.OUT, 0, 0),) * num_copies
-    chunk = ChunkDecision(64, Reason.STATIC_CHUNK)
-    return MicroBatch(sequence, 0, tuple(pieces), chunk, copies)
+    return micro_batch_of(pieces, sequence=sequence, copies=copies)
 
 
 def a_piece(num_tokens: int, *, is_decode: bool) -> Piece:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from micro_batches import micro_batch_of
 from pipelineserve import metrics
-from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.preemption import Preemption, PreemptionDecision
 from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import Census, MicroBatch, Piece
@@ -28,7 +28,7 @@ def a_micro_batch(num_tokens: int = 8) -> MicroBatch:
     piece = Piece(
         "r", 0, tuple(range(num_tokens)), (0,), is_decode=False, samples=True, output_index=0
     )
-    return MicroBatch(0, 0, (piece,), ChunkDecision(64, Reason.STATIC_CHUNK))
+    return micro_batch_of([piece])
 
 
 def a_step(stage_index: int, start_s: float, end_s: float) -> StepReport:

@@ -9,9 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from inline_engine import InlineEngine, an_inline_engine
+from micro_batches import micro_batch_of
 from pipelineserve.errors import InvalidInputError
-from pipelineserve.policy.chunking import ChunkDecision
-from pipelineserve.policy.reasons import Reason
 from pipelineserve.scheduler.messages import MicroBatch, Piece
 from pipelineserve_cli.traces.record import read_record
 from pipelineserve_cli.traces.timeline import num_consecutive
@@ -68,7 +67,7 @@ def a_recorder(path: Path, max_events: int = MANY) -> TraceRecorder:
 
 def a_micro_batch(sequence: int = 0) -> MicroBatch:
     piece = Piece("r", 0, (5, 6, 7), (0,), is_decode=False, samples=True, output_index=0)
-    return MicroBatch(sequence, 1, (piece,), ChunkDecision(64, Reason.STATIC_CHUNK))
+    return micro_batch_of([piece], sequence=sequence, slot_index=1)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

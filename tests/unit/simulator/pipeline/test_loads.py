@@ -1,13 +1,8 @@
 """What a micro-batch asks of the machine."""
 
-from pipelineserve.policy.chunking import ChunkDecision
-from pipelineserve.policy.reasons import Reason
-from pipelineserve.scheduler.messages import MicroBatch, Piece
+from micro_batches import micro_batch_of
+from pipelineserve.scheduler.messages import Piece
 from pipelineserve_simulator.pipeline.loads import StepLoad, load_of
-
-
-def micro_batch_of(*pieces: Piece) -> MicroBatch:
-    return MicroBatch(0, 0, pieces, ChunkDecision(64, Reason.STATIC_CHUNK))
 
 
 def decode(start: int) -> Piece:
@@ -21,7 +16,7 @@ def prefill(start: int, length: int, *, samples: bool) -> Piece:
 def test_sums_over_decodes_and_prefill_pieces() -> None:
     load = load_of(
         micro_batch_of(
-            decode(9), decode(30), prefill(7, 5, samples=True), prefill(0, 3, samples=False)
+            [decode(9), decode(30), prefill(7, 5, samples=True), prefill(0, 3, samples=False)]
         )
     )
     assert load == StepLoad(
@@ -36,9 +31,9 @@ def test_sums_over_decodes_and_prefill_pieces() -> None:
 
 
 def test_decodes_alone_and_prefills_alone() -> None:
-    alone = load_of(micro_batch_of(decode(4)))
+    alone = load_of(micro_batch_of([decode(4)]))
     assert (alone.num_tokens, alone.num_decodes, alone.num_samples) == (1, 1, 1)
     assert (alone.squared_prefill_tokens, alone.past_prefill_product) == (0, 0)
-    prompt = load_of(micro_batch_of(prefill(0, 8, samples=False)))
+    prompt = load_of(micro_batch_of([prefill(0, 8, samples=False)]))
     assert (prompt.num_tokens, prompt.num_decodes, prompt.num_samples) == (8, 0, 0)
     assert prompt.decode_context_tokens == 0
