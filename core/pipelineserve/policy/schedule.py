@@ -29,6 +29,9 @@ class FillDecision:
     reason: Reason
 
 
+_FILL = FillDecision(may_fill=True, reason=Reason.SLOT_EMPTY)
+
+
 class Schedule(Protocol):
     """The order of micro-batches."""
 
@@ -44,7 +47,7 @@ class Continuous:
     def decide(self, view: SlotsView) -> FillDecision:
         """Fill."""
         del view
-        return FillDecision(may_fill=True, reason=Reason.SLOT_EMPTY)
+        return _FILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +61,4 @@ class FillDrain:
         """Fill until the first micro-batch of the round has come back."""
         if view.num_sent > view.num_in_flight:
             return FillDecision(may_fill=False, reason=Reason.ROUND_DRAINS)
-        return FillDecision(may_fill=True, reason=Reason.SLOT_EMPTY)
+        return _FILL

@@ -56,6 +56,13 @@ class BlockPool:
             self._references[block_id] = 1
         return taken
 
+    def allocate_one(self, after: int) -> int:
+        """Take one block that continues another: `allocate` for the growth of decodes."""
+        if not self._blank.take_if_first(after + 1):
+            return self.allocate()[0]
+        self._references[after + 1] = 1
+        return after + 1
+
     def find(self, digest: bytes) -> int | None:
         """Return the block that holds this content, without taking a reference."""
         return self._by_digest.get(digest)

@@ -61,6 +61,11 @@ class DecodePool:
         return DecodeLoad(len(self._held), self._held_context_tokens)
 
     @property
+    def has_held(self) -> bool:
+        """Whether there are any of them."""
+        return bool(self._held)
+
+    @property
     def live(self) -> DecodeLoad:
         """Those that are not held: ready or in flight."""
         return DecodeLoad(
@@ -118,7 +123,8 @@ class DecodePool:
             return
         # Whoever comes back together joined, or was taken, in the same slot.
         pool = self._pools[requests[0].pool_index]
-        pool.requests |= dict.fromkeys(requests)
+        ready = dict.fromkeys(requests)
+        pool.requests = pool.requests | ready if pool.requests else ready
         pool.context_tokens += _context_of(requests)
 
     def issue(self, requests: Sequence[Request]) -> None:

@@ -47,14 +47,7 @@ class Draft:
         self.requests.append(request)
 
     def decodes(self) -> Decodes:
-        """As they go out: column by column, a hundred of them in some ten microseconds."""
+        """As they go out; what changes in a request later is taken down."""
         requests = self.requests[: self._num_decodes]
-        return Decodes(
-            request_ids=tuple([request.new.request_id for request in requests]),
-            starts=tuple([request.num_issued - 1 for request in requests]),
-            token_ids=tuple([request.token_ids[-1] for request in requests]),
-            block_ids=tuple([request.block_ids for request in requests]),
-            output_indices=tuple(
-                [request.num_issued - request.num_prompt_tokens for request in requests]
-            ),
-        )
+        starts = [request.num_issued - 1 for request in requests]
+        return Decodes(requests, starts, [request.block_ids for request in requests])

@@ -5,40 +5,39 @@ from collections.abc import Iterator
 from pipelineserve.scheduler.messages import Emission
 from pipelineserve.scheduler.requests import Request, RequestRecord
 
-EmissionRow = tuple[Request, int | None, float | None]
-"""Of an emission: whose it is, `token_id` and `gap_s`. Of a request only what stays is read."""
-
 
 class Emissions:
     """In the order of the pieces; made when somebody looks, since the twin asks only who ended.
 
-    Args:
-        rows: one for each.
-        ttfts_s: by place among them, of those that are a request's first.
+    A place is that of a token among those of the micro-batch. The columns grow in a `Receipt`.
 
     Attributes:
-        ttfts_s: as given.
-        records: by place among them, of the requests that ended.
+        requests: whose token it was; None where the request had ended before. Of each only what
+            never changes any more is read here.
+        token_ids: None where it ended the request and is not part of the output.
+        gaps_s: since the request's token before, if there was one.
+        ttfts_s: by place, of those that are a request's first.
+        records: by place, of those with which the request ended.
     """
 
-    __slots__ = ("_rows", "records", "ttfts_s")
+    __slots__ = ("gaps_s", "records", "requests", "token_ids", "ttfts_s")
 
-    def __init__(self, rows: list[EmissionRow], ttfts_s: dict[int, float]) -> None:
-        self._rows = rows
-        self.ttfts_s = ttfts_s
+    def __init__(self) -> None:
+        self.requests: list[Request | None] = []
+        self.token_ids: list[int | None] = []
+        self.gaps_s: list[float | None] = []
+        self.ttfts_s: dict[int, float] = {}
         self.records: dict[int, RequestRecord] = {}
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def __iter__(self) -> Iterator[Emission]:
-        records, ttfts_s = self.records, self.ttfts_s
-        for place, (request, token_id, gap_s) in enumerate(self._rows):
-            yield Emission(
-                request.new.request_id,
-                token_id,
-                records.get(place),
-                ttfts_s.get(place),
-                gap_s,
-                request.num_cached,
-            )
+        columns = zip(self.requests, self.token_ids, self.gaps_s, strict=True)
+        for place, (request, token_id, gap_s) in enumerate(columns):
+            if request is not None:
+                yield Emission(
+                    request.new.request_id,
+                    token_id,
+                    self.records.get(place),
+                    self.ttfts_s.get(place),
+                    gap_s,
+                    request.num_cached,
+                )

@@ -20,11 +20,13 @@ class BlankExtents:
         # Both ends of each extent, end excluded.
         self._end_of: dict[int, int] = {0: num_blocks}
         self._start_of: dict[int, int] = {num_blocks: 0}
-        # (-length, start) of extents; entries of extents that are no more are passed over.
+        # (-length, end) of extents, as long as they are or longer: most blocks are taken from an
+        # extent's beginning, and how much is left of it is looked up when it is the longest listed.
+        # Entries of extents that are no more are passed over.
         self._by_length: list[tuple[int, int]] = []
-        # Starts of those that are not among them yet: most change again before the longest is asked
+        # Ends of those that are not among them yet: most change again before the longest is asked
         # for, and a heap is not worth its time for them.
-        self._unlisted = [0]
+        self._unlisted = [num_blocks]
 
     def __len__(self) -> int:
         return self._num_ids
@@ -48,6 +50,15 @@ class BlankExtents:
             return []
         return self._take(start, start, num_wanted)
 
+    def take_if_first(self, block_id: int) -> bool:
+        """Take this block if an extent begins with it."""
+        end = self._end_of.pop(block_id, None)
+        if end is None:
+            return False
+        self._num_ids -= 1
+        self._set_start(block_id + 1, end)
+        return True
+
     def take_run(self, num_wanted: int) -> list[int]:
         """Take up to `num_wanted` neighbours, from the middle of the longest extent.
 
@@ -60,32 +71,43 @@ class BlankExtents:
 
     def _take(self, start: int, first: int, num_wanted: int) -> list[int]:
         end = self._end_of.pop(start)
-        del self._start_of[end]
         last = min(end, first + num_wanted)
+        self._set_start(last, end)
         if start < first:
             self._insert(start, first)
-        if last < end:
-            self._insert(last, end)
         self._num_ids -= last - first
         return list(range(first, last))
+
+    def _set_start(self, start: int, end: int) -> None:
+        """An extent begins later than it did, or is used up."""
+        if start == end:
+            del self._start_of[end]
+        else:
+            self._end_of[start] = end
+            self._start_of[end] = start
 
     def _insert(self, start: int, end: int) -> None:
         self._end_of[start] = end
         self._start_of[end] = start
-        self._unlisted.append(start)
+        self._unlisted.append(end)
         if len(self._unlisted) + len(self._by_length) > 64 + 4 * len(self._end_of):
-            self._by_length = [(start - end, start) for start, end in self._end_of.items()]
+            self._by_length = [(start - end, end) for start, end in self._end_of.items()]
             self._unlisted.clear()
             heapq.heapify(self._by_length)
 
     def _longest(self) -> int:
-        for start in self._unlisted:
-            end = self._end_of.get(start)
-            if end is not None:
-                heapq.heappush(self._by_length, (start - end, start))
+        """The start of the longest extent, of several the first."""
+        by_length, start_of = self._by_length, self._start_of
+        for end in self._unlisted:
+            if end in start_of:
+                heapq.heappush(by_length, (start_of[end] - end, end))
         self._unlisted.clear()
         while True:
-            negative_length, start = self._by_length[0]
-            if self._end_of.get(start) == start - negative_length:
+            negative_length, end = by_length[0]
+            start = start_of.get(end)
+            if start is None:
+                heapq.heappop(by_length)
+            elif start - end == negative_length:
                 return start
-            heapq.heappop(self._by_length)
+            else:
+                heapq.heapreplace(by_length, (start - end, end))

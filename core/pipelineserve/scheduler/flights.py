@@ -13,7 +13,7 @@ def flight_of(in_flight: Mapping[int, Flight], slot_index: int, result: StepResu
     """What a result belongs to.
 
     Args:
-        in_flight: by slot.
+        in_flight: by slot, in the order in which they went out.
         slot_index: the slot that it is said to be of.
         result: as it came back.
 
@@ -24,9 +24,9 @@ def flight_of(in_flight: Mapping[int, Flight], slot_index: int, result: StepResu
     entry = in_flight.get(slot_index)
     if entry is None or entry[0].sequence != result.sequence:
         raise ValueError(f"slot {slot_index} does not hold micro-batch {result.sequence}")
-    oldest = min(micro_batch.sequence for micro_batch, _ in in_flight.values())
-    if result.sequence != oldest:
-        raise ValueError(f"micro-batch {result.sequence} came back before {oldest}")
+    oldest, _ = next(iter(in_flight.values()))
+    if result.sequence != oldest.sequence:
+        raise ValueError(f"micro-batch {result.sequence} came back before {oldest.sequence}")
     num_expected = entry[0].num_samples
     if len(result.token_ids) != num_expected:
         raise ValueError(

@@ -95,8 +95,7 @@ class HoldKeeper:
         """See `Holder.apply`."""
         now_s = view.now_s
         self._pool.now_s = now_s
-        is_idle = isinstance(self.policy, HoldNothing) and self._pool.held.num == 0
-        if is_idle:
+        if isinstance(self.policy, HoldNothing) and not self._pool.has_held:
             return due
         holdable = [
             request

@@ -131,12 +131,13 @@ class KvLedger:
     def grow_decodes(self, requests: Iterable[Request]) -> bool:
         """Allocate the blocks that decodes need for their latest tokens; all of them or none."""
         block_tokens = self.block_tokens
-        growing = [r for r in requests if len(r.token_ids) > len(r.block_ids) * block_tokens]
+        # All but the latest token of each are issued and have just the blocks that they need: it
+        # lacks exactly one where those are full.
+        growing = [request for request in requests if request.num_issued % block_tokens == 0]
         if len(growing) > self.pool.num_free:
             return False
         for request in growing:
-            # A decode's earlier tokens have their blocks, so it lacks exactly one.
-            request.block_ids += tuple(self.pool.allocate(1, request.block_ids[-1]))
+            request.block_ids += (self.pool.allocate_one(request.block_ids[-1]),)
         return True
 
     def publish(self, requests: Iterable[Request]) -> None:

@@ -4,15 +4,15 @@ There are a piece and an emission for every token. Decodes therefore travel as c
 and emissions are made of them when somebody looks: the stages do, the twin does not.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import repeat
 from typing import NamedTuple
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.step_time import StepFeatures
-from pipelineserve.scheduler.requests import FinishReason, RequestRecord
+from pipelineserve.scheduler.requests import FinishReason, Request, RequestRecord
 
 
 class Piece(NamedTuple):
@@ -53,37 +53,56 @@ class BlockCopy:
     host_block_id: int
 
 
-@dataclass(frozen=True, slots=True)
 class Decodes:
-    """The decodes of one micro-batch as columns of equal length; see `Piece` for what they mean."""
+    """The decodes of one micro-batch, column by column.
 
-    request_ids: tuple[str, ...] = ()
-    starts: tuple[int, ...] = ()
-    token_ids: tuple[int, ...] = ()
-    block_ids: tuple[tuple[int, ...], ...] = ()
-    output_indices: tuple[int, ...] = ()
+    Args:
+        requests: whose they are. Of each only what never changes is read here: its name, the length
+            of its prompt, and tokens that it has already.
+        starts: position of the token of each.
+        block_ids: KV blocks of each, as in `Piece`.
+    """
+
+    __slots__ = ("_block_ids", "_requests", "_starts")
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        starts: Sequence[int],
+        block_ids: Sequence[tuple[int, ...]],
+    ) -> None:
+        self._requests = requests
+        self._starts = starts
+        self._block_ids = block_ids
 
     def __len__(self) -> int:
-        return len(self.request_ids)
+        return len(self._requests)
+
+    def __repr__(self) -> str:
+        return f"Decodes{self.pieces()}"
 
     @property
     def context_tokens(self) -> int:
         """Tokens that they attend to, the own one of each included."""
-        return sum(self.starts) + len(self.starts)
+        return sum(self._starts) + len(self._starts)
 
     def pieces(self) -> tuple[Piece, ...]:
         """Row by row."""
-        columns = zip(
-            self.request_ids,
-            self.starts,
-            zip(self.token_ids, strict=True),  # each a tuple of one
-            self.block_ids,
-            repeat(True),  # is_decode
-            repeat(True),  # samples
-            self.output_indices,
-            strict=False,
+        columns = zip(self._requests, self._starts, self._block_ids, strict=True)
+        return tuple(
+            [
+                Piece(
+                    request.new.request_id,
+                    start,
+                    (request.token_ids[start],),
+                    block_ids,
+                    True,  # is_decode
+                    True,  # samples
+                    start + 1 - request.num_prompt_tokens,
+                )
+                for request, start, block_ids in columns
+            ]
         )
-        return tuple(map(Piece._make, columns))
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,7 @@ class MicroBatch:
 
     @property
     def num_decodes(self) -> int:
-        """How many of the pieces decode."""
+        """How many of the pieces decode; they are the first ones."""
         return len(self.decodes)
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelineserve.scheduler.emissions import EmissionRow, Emissions
+from pipelineserve.scheduler.emissions import Emissions
 from pipelineserve.scheduler.messages import MicroBatch, Piece
 from pipelineserve.scheduler.requests import FinishReason, Request, RequestState
 
@@ -28,7 +28,7 @@ class Receipt:
         closing: in the order of the pieces, those that do not, and requests that had ended before.
     """
 
-    __slots__ = ("_rows", "closing", "emissions", "going_on", "now_s", "num_tokens")
+    __slots__ = ("closing", "emissions", "going_on", "now_s", "num_tokens")
 
     def __init__(
         self,
@@ -38,8 +38,7 @@ class Receipt:
         now_s: float,
     ) -> None:
         self.now_s = now_s
-        self._rows: list[EmissionRow] = []
-        self.emissions = Emissions(self._rows, {})
+        self.emissions = Emissions()
         self.going_on: list[Request] = []
         self.closing: list[Complete | Request] = []
         num_decodes = micro_batch.num_decodes
@@ -58,15 +57,14 @@ class Receipt:
 
     def _take_decodes(self, requests: Sequence[Request], token_ids: Sequence[int]) -> None:
         """One pass, with everything that nearly every decode needs in line."""
-        emit, go_on = self._rows.append, self.going_on.append
-        ended, now_s = RequestState.ENDED, self.now_s
+        emissions, ended, now_s = self.emissions, RequestState.ENDED, self.now_s
+        emissions.requests += requests
+        emissions.token_ids += token_ids
+        note_gap, go_on = emissions.gaps_s.append, self.going_on.append
         for request, token_id in zip(requests, token_ids, strict=True):
             request.num_in_flight -= 1
-            if request.state is ended:
-                self.closing.append(request)
-                continue
             last_s = request.last_token_s
-            if last_s is None or token_id in request.new.stop_token_ids:
+            if last_s is None or request.state is ended or token_id in request.new.stop_token_ids:
                 self._take_rare(request, token_id)
                 continue
             gap_s = now_s - last_s
@@ -79,7 +77,7 @@ class Receipt:
                 go_on(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-            emit((request, token_id, gap_s))
+            note_gap(gap_s)
 
     def _take_prefills(
         self, pieces: Sequence[Piece], requests: Sequence[Request], token_ids: Sequence[int]
@@ -87,22 +85,29 @@ class Receipt:
         tokens = iter(token_ids)
         for piece, request in zip(pieces, requests, strict=True):
             request.num_in_flight -= 1
-            token_id = next(tokens) if piece.samples else None
-            if request.state is RequestState.ENDED:
-                self.closing.append(request)
-            elif token_id is not None:
+            if piece.samples:
+                token_id = next(tokens)
+                self.emissions.requests.append(request)
+                self.emissions.token_ids.append(token_id)
                 self._take_rare(request, token_id)
+            elif request.state is RequestState.ENDED:
+                self.closing.append(request)
 
     def _take_rare(self, request: Request, token_id: int) -> None:
-        """A token after prefill, which may be the request's first, or one that stops it."""
-        gap_s = None
+        """A token of a request that has ended, that stops it, or that may be its first."""
+        emissions, gap_s = self.emissions, None
+        place = len(emissions.gaps_s)
+        if request.state is RequestState.ENDED:
+            self.closing.append(request)
+            emissions.requests[place] = None
+            emissions.gaps_s.append(None)
+            return
         if request.first_token_s is None:
             request.first_token_s = self.now_s
-            self.emissions.ttfts_s[len(self._rows)] = self.now_s - request.arrival_s
-        kept: int | None = token_id
+            emissions.ttfts_s[place] = self.now_s - request.arrival_s
         if token_id in request.new.stop_token_ids:
             self._complete(request, FinishReason.STOP)
-            kept = None
+            emissions.token_ids[place] = None
         else:
             if request.last_token_s is not None:  # its KV was dropped and computed again
                 gap_s = self.now_s - request.last_token_s
@@ -113,7 +118,7 @@ class Receipt:
                 self.going_on.append(request)
             else:
                 self._complete(request, FinishReason.LENGTH)
-        self._rows.append((request, kept, gap_s))
+        emissions.gaps_s.append(gap_s)
 
     def _complete(self, request: Request, finish: FinishReason) -> None:
-        self.closing.append(Complete(request, finish, len(self._rows)))
+        self.closing.append(Complete(request, finish, len(self.emissions.gaps_s)))

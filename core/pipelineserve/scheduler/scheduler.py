@@ -317,7 +317,7 @@ class Scheduler:
         )
         return load_view(
             base,
-            num_ready=self._decodes.ready.num,
+            num_ready=self._decodes.num_ready_for(base.slot_index),
             assigned=assigned,
             started=started,
             waiting_squared_tokens=self._waiting.squared_tokens,
@@ -333,7 +333,7 @@ class Scheduler:
         draft = self._compose(view.slot_index, max_decodes, chunk, now_s)
         if draft.requests or self._in_flight or self._decodes.has_ready_elsewhere:
             return draft
-        if self._decodes.held.num:
+        if self._decodes.has_held:
             # Nobody else is left to make room for.
             self._holds.release_all()
             max_decodes = chunk.chunk_tokens

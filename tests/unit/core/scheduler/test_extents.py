@@ -41,10 +41,22 @@ def test_says_that_it_is_empty() -> None:
         blank.take_run(1)
 
 
+def longest_of(model: set[int]) -> tuple[int, int]:
+    """The longest extent's start and end; of several the first."""
+    starts = [number for number in model if number - 1 not in model]
+    ends = [number + 1 for number in model if number + 1 not in model]
+    extents = zip(sorted(starts), sorted(ends), strict=True)
+    return max(extents, key=lambda extent: (extent[1] - extent[0], -extent[0]))
+
+
 @given(
     num_blocks=st.integers(1, 12),
     steps=st.lists(
-        st.tuples(st.sampled_from(["add", "behind", "run"]), st.integers(0, 12), st.integers(1, 4)),
+        st.tuples(
+            st.sampled_from(["add", "behind", "first", "run"]),
+            st.integers(0, 12),
+            st.integers(1, 4),
+        ),
         max_size=200,
     ),
 )
@@ -63,10 +75,15 @@ def test_holds_what_a_plain_set_holds(num_blocks: int, steps: list[tuple[str, in
                 assert not is_short or block_id + 1 + len(taken) not in model
                 assert set(taken) <= model
                 model -= set(taken)
+            case "first" if block_id < num_blocks:
+                is_first = block_id in model and block_id - 1 not in model
+                assert blank.take_if_first(block_id) == is_first
+                model -= {block_id} if is_first else set()
             case "run" if model:
                 taken = blank.take_run(num_wanted)
-                assert taken == list(range(taken[0], taken[0] + len(taken)))
-                assert set(taken) <= model
+                start, end = longest_of(model)
+                first = start + max(0, (end - start - num_wanted) // 2)
+                assert taken == list(range(first, min(end, first + num_wanted)))
                 model -= set(taken)
             case _:
                 pass  # The step does not apply to this set.
