@@ -64,7 +64,7 @@ class Receipt:
         for request, token_id in zip(requests, token_ids, strict=True):
             request.num_in_flight -= 1
             last_s = request.last_token_s
-            if last_s is None or request.state is ended or token_id in request.new.stop_token_ids:
+            if last_s is None or request.state is ended or token_id in request.stop_token_ids:
                 self._take_rare(request, token_id)
                 continue
             gap_s = now_s - last_s
@@ -105,7 +105,7 @@ class Receipt:
         if request.first_token_s is None:
             request.first_token_s = self.now_s
             emissions.ttfts_s[place] = self.now_s - request.arrival_s
-        if token_id in request.new.stop_token_ids:
+        if token_id in request.stop_token_ids:
             self._complete(request, FinishReason.STOP)
             emissions.token_ids[place] = None
         else:

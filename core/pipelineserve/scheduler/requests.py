@@ -101,6 +101,7 @@ class Request:
         longest_gap_s: the longest time between two of its tokens.
         num_prompt_tokens: tokens that the caller gave; kept, as it is asked for with every token.
         most_tokens: prompt and output together that it can come to; kept likewise.
+        stop_token_ids: of `new`; kept likewise.
     """
 
     new: NewRequest
@@ -127,10 +128,12 @@ class Request:
     longest_gap_s: float = 0.0
     num_prompt_tokens: int = field(init=False)
     most_tokens: int = field(init=False)
+    stop_token_ids: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.new.prompt_token_ids)
         self.most_tokens = self.num_prompt_tokens + self.max_output_tokens
+        self.stop_token_ids = self.new.stop_token_ids
 
     @property
     def request_id(self) -> str:

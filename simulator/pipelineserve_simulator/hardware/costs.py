@@ -32,6 +32,8 @@ class ProfileCosts:
         self._layer_s_by_tokens: dict[int, tuple[float, float]] = {}
         model, attention = profile.model, profile.attention
         shards = self._shards
+        self._head_reading_s = model.embedding_bytes / profile.linear.weight_bytes_per_s
+        self._head_flops = 2.0 * model.vocabulary_size * model.hidden_size
         self.prefill_layer_s = 4.0 * model.hidden_size / attention.prefill_flops_per_s / shards
         self.context_layer_s = model.kv_bytes_per_layer_token / attention.kv_bytes_per_s / shards
 
@@ -79,12 +81,11 @@ class ProfileCosts:
         """Head and sampling of so many tokens; nothing is sampled for 0."""
         if num_samples == 0:
             return 0.0
-        model, linear, head = self._profile.model, self._profile.linear, self._profile.head
+        linear, head = self._profile.linear, self._profile.head
         if head.measured:
             return _measured_head_s(head, num_samples)
-        reading_s = model.embedding_bytes / linear.weight_bytes_per_s
-        flops = 2.0 * model.vocabulary_size * model.hidden_size * num_samples
-        matrix_s = max(reading_s, flops / linear.flops_per_s) / self._shards
+        computing_s = self._head_flops * num_samples / linear.flops_per_s
+        matrix_s = max(self._head_reading_s, computing_s) / self._shards
         return matrix_s + head.fixed_s + head.output_s * num_samples
 
     def transfer_s(self, num_tokens: int) -> float:

@@ -57,7 +57,7 @@ class Passage:
             num_tokens=self.load.num_tokens,
             num_decodes=self.load.num_decodes,
             chunk_tokens=self.micro_batch.chunk.chunk_tokens,
-            stage_times_s=tuple((end - start) / TICKS_PER_S for start, end in spans),
-            bubbles_s=tuple(bubble / TICKS_PER_S for bubble in self.bubbles_ticks),
+            stage_times_s=tuple([(end - start) / TICKS_PER_S for start, end in spans]),
+            bubbles_s=tuple([bubble / TICKS_PER_S for bubble in self.bubbles_ticks]),
             lock_step_s=None if lock_step_ticks is None else lock_step_ticks / TICKS_PER_S,
         )
