@@ -1,8 +1,9 @@
 """What came back of one micro-batch, for whoever hands it on to the clients."""
 
 from collections.abc import Iterator
+from itertools import repeat
 
-from pipelineserve.scheduler.messages import Emission
+from pipelineserve.scheduler.messages import Emission, new_tuple
 from pipelineserve.scheduler.requests import Request, RequestRecord
 
 
@@ -30,14 +31,18 @@ class Emissions:
         self.records: dict[int, RequestRecord] = {}
 
     def __iter__(self) -> Iterator[Emission]:
+        record_at, ttft_at = self.records.get, self.ttfts_s.get
         columns = zip(self.requests, self.token_ids, self.gaps_s, strict=True)
-        for place, (request, token_id, gap_s) in enumerate(columns):
-            if request is not None:
-                yield Emission(
-                    request.new.request_id,
-                    token_id,
-                    self.records.get(place),
-                    self.ttfts_s.get(place),
-                    gap_s,
-                    request.num_cached,
-                )
+        rows = [
+            (
+                request.new.request_id,
+                token_id,
+                record_at(place),
+                ttft_at(place),
+                gap_s,
+                request.num_cached,
+            )
+            for place, (request, token_id, gap_s) in enumerate(columns)
+            if request is not None
+        ]
+        return map(new_tuple, repeat(Emission), rows)

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
 from pipelineserve.policy.chunking import ChunkDecision
 from pipelineserve.policy.step_time import StepFeatures
 from pipelineserve.scheduler.requests import FinishReason, Request, RequestRecord
+
+# What a named tuple's own constructor calls; calling it at once more than halves the time.
+new_tuple = tuple.__new__
 
 
 class Piece(NamedTuple):
@@ -89,20 +93,19 @@ class Decodes:
     def pieces(self) -> tuple[Piece, ...]:
         """Row by row."""
         columns = zip(self._requests, self._starts, self._block_ids, strict=True)
-        return tuple(
-            [
-                Piece(
-                    request.new.request_id,
-                    start,
-                    (request.token_ids[start],),
-                    block_ids,
-                    True,  # is_decode
-                    True,  # samples
-                    start + 1 - request.num_prompt_tokens,
-                )
-                for request, start, block_ids in columns
-            ]
-        )
+        rows = [
+            (
+                request.new.request_id,
+                start,
+                (request.token_ids[start],),
+                block_ids,
+                True,  # is_decode
+                True,  # samples
+                start + 1 - request.num_prompt_tokens,
+            )
+            for request, start, block_ids in columns
+        ]
+        return tuple(map(new_tuple, repeat(Piece), rows))
 
 
 @dataclass(frozen=True)
