@@ -118,8 +118,17 @@ def test_requests_that_grow_in_turn_keep_to_their_own_runs() -> None:
     contexts = [pool.allocate(2) for _ in range(4)]
     for _ in range(6):
         for context in contexts:
-            context.extend(pool.allocate(1, after=context[-1]))
+            context.append(pool.allocate_one(after=context[-1]))
     assert all(context == list(range(context[0], context[0] + 8)) for context in contexts)
+
+
+def test_what_is_given_back_together_is_one_run_again_where_it_was_one() -> None:
+    pool = BlockPool(8)
+    blocks = pool.allocate(8)
+    pool.release(*(blocks[index] for index in (7, 2, 1, 5, 4, 3)))
+    assert pool.num_free == 6
+    assert pool.allocate(5) == blocks[1:6]
+    assert pool.allocate() == [blocks[7]]
 
 
 def test_cached_content_is_not_evicted_for_a_run() -> None:
@@ -153,7 +162,9 @@ def test_the_block_after_the_last_one_is_no_block() -> None:
 @given(
     num_blocks=st.integers(1, 6),
     steps=st.lists(
-        st.tuples(st.sampled_from(["allocate", "release", "publish", "find"]), st.integers(0, 5)),
+        st.tuples(
+            st.sampled_from(["allocate", "grow", "release", "publish", "find"]), st.integers(0, 5)
+        ),
         max_size=80,
     ),
 )
@@ -174,8 +185,14 @@ def test_counts_and_contents_agree_with_a_simple_model(
                 for block_id in taken:
                     content.pop(block_id, None)
                 held += taken
+            case "grow" if pool.num_free:
+                block_id = pool.allocate_one(after=number)
+                assert block_id not in held
+                content.pop(block_id, None)
+                held.append(block_id)
             case "release" if held:
-                pool.release(held.pop(number % len(held)))
+                num_released = 1 + number % len(held)
+                pool.release(*[held.pop() for _ in range(num_released)])
             case "publish" if held:
                 block_id = held[number % len(held)]
                 pool.publish(block_id, digest)
