@@ -120,6 +120,7 @@ def test_requests_that_grow_in_turn_keep_to_their_own_runs() -> None:
         for context in contexts:
             context.append(pool.allocate_one(after=context[-1]))
     assert all(context == list(range(context[0], context[0] + 8)) for context in contexts)
+    assert all(pool.num_references(block_id) == 1 for context in contexts for block_id in context)
 
 
 def test_what_is_given_back_together_is_one_run_again_where_it_was_one() -> None:
