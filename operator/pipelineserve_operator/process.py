@@ -216,8 +216,9 @@ class Operator:
         known = [(kind, await self._cluster.knows(kind)) for kind in MONITORS]
         self._monitors = tuple(kind for kind, is_known in known if is_known)
         for namespace in self._settings.namespaces or ("",):
-            for one in await self._cluster.find(Kind.PIPELINE_SERVE, namespace):
-                self._heard_of(one)
+            async for page in self._cluster.pages(Kind.PIPELINE_SERVE, namespace):
+                for one in page:
+                    self._heard_of(one)
         self._is_listed = True
 
     def _heard(self, key: Key) -> None:

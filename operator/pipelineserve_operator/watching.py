@@ -17,6 +17,7 @@ from kubernetes.client import Configuration
 from pipelineserve.errors import PipelineServeError
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.cluster.kinds import CHILDREN
+from pipelineserve_operator.cluster.rest import PAGE_SIZE
 from pipelineserve_operator.reconcile import Key
 from pipelineserve_operator.render import JsonObject
 from pipelineserve_operator.render.labels import NAME
@@ -138,7 +139,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = 70
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = PAGE_SIZE
     for kind in _WATCHED_CHILDREN:
         # What others have is not even sent.
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = NAME
@@ -146,7 +147,9 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = (1, 2, 4, 8, 10, 10, 10)
     settings.queueing.worker_limit = None
-    settings.queueing.idle_timeout = 5
+    # Until then Kopf holds the object of an event that we have handed on long ago: after a start,
+    # all objects of all resources.
+    settings.queueing.idle_timeout = 0.1
     settings.execution.default_backoff = 15
     settings.execution.max_workers = 4
     settings.scanning.disabled = True

@@ -73,6 +73,22 @@ def test_a_list_is_read_page_by_page_and_its_elements_say_what_they_are() -> Non
     assert server.requests[1].query["continue"] == "more"
 
 
+def test_the_next_page_is_asked_for_when_the_last_one_was_used() -> None:
+    pages = [
+        {"metadata": {"continue": "more"}, "items": [{"metadata": {"name": "a"}}]},
+        {"metadata": {}, "items": [{"metadata": {"name": "b"}}]},
+    ]
+    server = Server(*(Reply(200, json.dumps(page).encode()) for page in pages))
+
+    async def read(cluster: RestCluster) -> list[tuple[list[str], int]]:
+        return [
+            ([one["metadata"]["name"] for one in page], len(server.requests))
+            async for page in cluster.pages(Kind.PIPELINE_SERVE, "n")
+        ]
+
+    assert asked(server, read) == [(["a"], 1), (["b"], 2)]
+
+
 def test_what_is_not_there_is_nothing_and_what_is_there_already_is_no_error() -> None:
     assert asked(Server(refusal(404)), lambda c: c.get(Kind.POD, "n", "a")) is None
     assert asked(Server(refusal(409)), lambda c: c.create(CONFIG_MAP)) is False
