@@ -118,7 +118,7 @@ class RestCluster:
         return [one async for page in self._pages(kind, namespace, query) for one in page]
 
     async def pages(self, kind: Kind, namespace: str) -> AsyncIterator[list[JsonObject]]:
-        """The same, a page at a time: of all resources, more than one page is never held."""
+        """All objects of a namespace, or of all for "", but never all of them at once."""
         async for page in self._pages(kind, namespace, {}):
             yield page
 

@@ -422,6 +422,17 @@ def test_a_status_that_we_wrote_ourselves_is_no_reason_to_read_anything() -> Non
     assert operating.status["observedGeneration"] == 2
 
 
+def test_between_looks_no_object_is_kept_whole() -> None:
+    """Those of one resource are 400 KB in Python, and a process looks after a thousand."""
+    operating = Operating()
+    for step in (operating.look, operating.settle, operating.hear):
+        step()
+        kept = repr(vars(operating.reconciler)["_memories"])
+        assert "'conditions'" in kept
+        assert "managedFields" not in kept
+        assert "'containers'" not in kept
+
+
 def test_an_edit_that_comes_just_before_our_status_is_not_lost() -> None:
     operating = Operating()
     operating.settle()

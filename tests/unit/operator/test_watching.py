@@ -1,12 +1,16 @@
 """What an event comes to: a resource as it has become, or a place to look at."""
 
 import asyncio
+import selectors
 from typing import Any
+
+from kopf._cogs.structs import references
+from kopf._core.reactor import queueing
 
 from pipelineserve_operator.reconcile import Key
 from pipelineserve_operator.render import JsonObject
 from pipelineserve_operator.render.labels import NAME
-from pipelineserve_operator.watching import Handlers, Hearing
+from pipelineserve_operator.watching import Handlers, Hearing, watch_settings
 
 BODY = {"metadata": {"namespace": "models", "name": "small", "resourceVersion": "7"}}
 
@@ -67,3 +71,45 @@ def test_every_event_tells_that_the_watch_lives() -> None:
     assert heard.hearing.age_s() == 2.5
     heard.resource("MODIFIED")
     assert heard.hearing.age_s() == 0.0
+
+
+class _NoWaiting(selectors.SelectSelector):
+    """Counts the time that an event loop would have waited."""
+
+    waited_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.waited_s += timeout or 0.0
+        return super().select(0.0)
+
+
+def test_kopf_holds_an_object_no_longer_than_it_is_handed_on() -> None:
+    """Else all objects of all resources are there at once after a start."""
+    handed_on: list[Any] = []
+
+    async def processor(*, raw_event: Any, **_: Any) -> None:
+        handed_on.append(raw_event["object"])
+
+    async def scenario() -> None:
+        key = (resource, queueing.ObjectUid("uid"))
+        stream = queueing.Stream(asyncio.Queue(), asyncio.Event())
+        event: Any = {"type": None, "object": BODY}
+        stream.backlog.put_nowait(event)
+        streams = {key: stream}
+        await queueing.worker(
+            signaller=asyncio.Condition(),
+            settings=watch_settings(),
+            processor=processor,
+            streams=streams,
+            key=key,
+        )
+        assert streams == {}
+
+    resource = references.Resource("apps", "v1", "statefulsets")
+    selector = _NoWaiting()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.waited_s  # type: ignore[method-assign]
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(scenario())
+    assert handed_on == [BODY]
+    assert selector.waited_s < 0.5
