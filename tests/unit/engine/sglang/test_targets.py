@@ -1,11 +1,16 @@
 """The add-on hooks all of SGLang's functions that it needs as they should be, or none."""
 
+import json
 from collections.abc import Callable
+from inspect import Parameter, Signature
+from pathlib import Path
 
 import pytest
 
 from pipelineserve_engine.sglang.targets import TARGETS, VERSIONS, Target, mismatches
 
+# What the real packages say of themselves, written down by tools/sglang_signatures.
+SIGNATURES = json.loads(Path(__file__).with_name("signatures.json").read_text())
 FINE = Target("engine.Scheduler.step", ("self", "batch"))
 
 
@@ -54,6 +59,32 @@ def test_a_module_that_is_gone_is_a_mismatch() -> None:
         raise ModuleNotFoundError(path)
 
     assert mismatches(VERSIONS[0], [FINE], nowhere) == ["engine.Scheduler.step is missing"]
+
+
+def as_written_down(version: str) -> Callable[[str], object]:
+    """Finds functions as that version of SGLang has them."""
+
+    def found(path: str) -> object:
+        if path not in SIGNATURES[version]:
+            raise AttributeError(path)
+        names = SIGNATURES[version][path]
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        function = lambda: None  # noqa: E731 - only what `inspect` says of it counts
+        vars(function)["__signature__"] = Signature([Parameter(name, kind) for name in names])
+        return function
+
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_add_on_fits_what_is_written_down_of_each_version(version: str) -> None:
+    assert mismatches(version, resolve=as_written_down(version)) == []
+
+
+def test_nothing_is_written_down_that_the_add_on_does_not_hook() -> None:
+    assert tuple(SIGNATURES) == VERSIONS
+    for written in SIGNATURES.values():
+        assert list(written) == [target.path for target in TARGETS]
 
 
 def test_every_target_is_one_function_of_sglang() -> None:
