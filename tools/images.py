@@ -4,7 +4,7 @@ Settings are environment variables, so that `make images` needs no others:
 
     IMAGE_PREFIX    before the component's name; pipelineserve unless given
     IMAGE_TAG       the project's version unless given
-    BASE_IMAGE      an image with this Python version and pip
+    BASE_IMAGE      an image with this Python version and pip; for SGLang, one that has SGLang
     IMAGE_TOOL      buildah, podman or docker; else the first that works, in this order
     IMAGE_ARCHIVES  a folder that also gets COMPONENT.tar, for clusters without a registry
 """
@@ -26,6 +26,7 @@ from tools.sources import ROOT, read_pyproject
 from tools.wheels import WheelError, digest_of, gather, product_wheel, requirements_of
 
 WORK_FOLDER = ROOT / ".cache" / "images"
+PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
 class Component(Enum):
@@ -34,6 +35,12 @@ class Component(Enum):
     OPERATOR = "operator"
     CONTROLLER = "controller"
     ENGINE = "engine"
+    SGLANG = "sglang"
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether pinned wheels are all that its base lacks; SGLang's base has pins of its own."""
+        return self is not Component.SGLANG
 
 
 class ImageError(Exception):
@@ -78,7 +85,7 @@ class Settings:
 
     prefix: str
     tag: str
-    base_image: str
+    base_image: str | None
     tool: str | None
     archives: Path | None
 
@@ -86,16 +93,23 @@ class Settings:
         """The full name of a component's image."""
         return f"{self.prefix}/{component.value}:{self.tag}"
 
+    def arguments(self, component: Component, product_digest: str) -> dict[str, str]:
+        """Of the build; without a base among them the Dockerfile's own is taken."""
+        arguments = {"VERSION": self.tag, "PRODUCT_DIGEST": product_digest}
+        if self.base_image is not None:
+            arguments["BASE_IMAGE"] = self.base_image
+        elif component.is_pinned:
+            arguments["BASE_IMAGE"] = f"docker.io/library/python:{PYTHON}-slim-bookworm"
+        return arguments
+
 
 def settings_from(environment: Mapping[str, str]) -> Settings:
     """An empty variable counts as one that is not there."""
-    major, minor, _ = platform.python_version_tuple()
     archives = environment.get("IMAGE_ARCHIVES")
     return Settings(
         prefix=environment.get("IMAGE_PREFIX") or "pipelineserve",
         tag=environment.get("IMAGE_TAG") or project_version(),
-        base_image=environment.get("BASE_IMAGE")
-        or f"docker.io/library/python:{major}.{minor}-slim-bookworm",
+        base_image=environment.get("BASE_IMAGE") or None,
         tool=environment.get("IMAGE_TOOL") or None,
         archives=Path(archives) if archives else None,
     )
@@ -144,19 +158,28 @@ def prepared_context(component: Component) -> tuple[Path, str]:
     Raises:
         WheelError: a wheel is missing and cannot be fetched.
     """
-    requirements = requirements_of(component.value)
-    wheels = gather(requirements, WORK_FOLDER / "wheels")
     product = product_wheel(WORK_FOLDER / "product")
     context = WORK_FOLDER / component.value
     shutil.rmtree(context, ignore_errors=True)
-    for name in ("dependencies", "product"):
-        (context / name).mkdir(parents=True)
-    for wheel in wheels:
-        (context / "dependencies" / wheel.name).hardlink_to(wheel)
+    (context / "product").mkdir(parents=True)
     (context / "product" / product.name).hardlink_to(product)
-    (context / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements))
+    if component.is_pinned:
+        add_dependencies(context, component)
     shutil.copy(ROOT / "images" / component.value / "Dockerfile", context / "Dockerfile")
     return context, digest_of(product)
+
+
+def add_dependencies(context: Path, component: Component) -> None:
+    """Put a component's pinned wheels into the folder, and the list of them.
+
+    Raises:
+        WheelError: a wheel is missing and cannot be fetched.
+    """
+    requirements = requirements_of(component.value)
+    (context / "dependencies").mkdir(parents=True)
+    for wheel in gather(requirements, WORK_FOLDER / "wheels"):
+        (context / "dependencies" / wheel.name).hardlink_to(wheel)
+    (context / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements))
 
 
 def build(component: Component, settings: Settings, tool: Tool) -> None:
@@ -168,16 +191,16 @@ def build(component: Component, settings: Settings, tool: Tool) -> None:
     """
     image, started_s = settings.image(component), time.monotonic()
     context, product_digest = prepared_context(component)
-    arguments = {
-        "BASE_IMAGE": settings.base_image,
-        "VERSION": settings.tag,
-        "PRODUCT_DIGEST": product_digest,
-    }
+    arguments = settings.arguments(component, product_digest)
+    needed = (
+        f"Python {PYTHON} with pip on {platform.machine()}, since the wheels are for that"
+        if component.is_pinned
+        else "SGLang and pip"
+    )
     run(
         tool.build_command(context, image, arguments),
         f"build {image}",
-        f"The base image must hold Python {platform.python_version()[:4]} with pip on "
-        f"{platform.machine()}, since the wheels are for that; BASE_IMAGE names another one.",
+        f"The base image must hold {needed}; BASE_IMAGE names another one.",
     )
     if settings.archives is not None:
         settings.archives.mkdir(parents=True, exist_ok=True)
@@ -197,13 +220,14 @@ def run(command: Sequence[str], purpose: str, advice: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the images that are named, or all; 0 when they are there."""
+    """Build the images that are named, or all but SGLang's; 0 when they are there."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [component.value for component in Component]
     parser.add_argument("components", nargs="*", metavar="COMPONENT", help=", ".join(names))
-    wanted = parser.parse_args(arguments).components or names
+    pinned = [component.value for component in Component if component.is_pinned]
+    wanted = parser.parse_args(arguments).components or pinned
     if unknown := [name for name in wanted if name not in names]:
         parser.error(f"no image for {', '.join(unknown)}; expected {', '.join(names)}")
     if sys.platform != "linux":

@@ -1,6 +1,7 @@
 """Images are built from pinned wheels, by a tool that works, and say what is wrong if not."""
 
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from packaging.requirements import Requirement
 from tools import images, wheels
 from tools.images import BUILDAH, DOCKER, PODMAN, Component, ImageError, Tool
 from tools.sources import ROOT
+
+from pipelineserve_engine.sglang.targets import VERSIONS
 
 TORCH_LOCK = """
 lock-version = "1.0"
@@ -19,6 +22,9 @@ wheels = [{ url = "https://index.example/torch-2.13.0%2Bcpu-cp311-cp311-linux_x8
 """
 
 
+PINNED = [component for component in Component if component.is_pinned]
+
+
 def a_program(folder: Path, name: str, status: int) -> None:
     path = folder / name
     path.write_text(f"#!/bin/sh\necho 'cannot connect to the daemon' >&2\nexit {status}\n")
@@ -27,10 +33,10 @@ def a_program(folder: Path, name: str, status: int) -> None:
 
 def test_every_dockerfile_is_of_a_component_and_the_other_way_round() -> None:
     folders = {path.parent.name for path in ROOT.glob("images/*/Dockerfile")}
-    assert {component.value for component in Component} <= folders
+    assert {component.value for component in Component} == folders
 
 
-@pytest.mark.parametrize("component", Component)
+@pytest.mark.parametrize("component", PINNED)
 def test_an_image_holds_pinned_versions_only(component: Component) -> None:
     lines = wheels.requirements_of(component.value)
     assert {"pydantic", "pyyaml"} <= {Requirement(line).name for line in lines}
@@ -45,7 +51,7 @@ def test_only_the_engine_s_image_holds_torch(component: Component) -> None:
     assert {"torch", "transformers", "grpcio"} <= engine
 
 
-@pytest.mark.parametrize("component", Component)
+@pytest.mark.parametrize("component", PINNED)
 def test_a_dockerfile_asks_no_index_and_runs_as_nobody(component: Component) -> None:
     text = (ROOT / "images" / component.value / "Dockerfile").read_text()
     instructions = text.replace("\\\n", " ").splitlines()
@@ -116,11 +122,23 @@ def test_settings_come_from_the_environment_and_empty_ones_do_not_count() -> Non
     settings = images.settings_from(given)
     version = images.project_version()
     assert settings.image(Component.ENGINE) == f"mirror.example/ps/engine:{version}"
-    assert settings.base_image == "b"
+    assert settings.arguments(Component.ENGINE, "d")["BASE_IMAGE"] == "b"
     assert settings.archives is None
+
+
+def test_without_a_base_pinned_images_get_this_python_and_sglang_its_own() -> None:
+    settings = images.settings_from({"BASE_IMAGE": ""})
+    version = ".".join(map(str, sys.version_info[:2]))
+    base = settings.arguments(Component.OPERATOR, "d")["BASE_IMAGE"]
+    assert base == f"docker.io/library/python:{version}-slim-bookworm"
+    assert "BASE_IMAGE" not in settings.arguments(Component.SGLANG, "d")
+    assert (
+        f"ARG BASE_IMAGE=docker.io/lmsysorg/sglang:v{VERSIONS[-1]}"
+        in (ROOT / "images" / "sglang" / "Dockerfile").read_text().splitlines()
+    )
 
 
 def test_an_unknown_component_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         images.main(["sidecar"])
-    assert "expected operator, controller, engine" in capsys.readouterr().err
+    assert "expected operator, controller, engine, sglang" in capsys.readouterr().err
