@@ -38,6 +38,20 @@ OURS = ("grpcio>=1.85", "grpcio-health-checking>=1.85", "protobuf>=7.35", "pyyam
 # Each would bring the CUDA build of torch. SGLang imports all three at its start, even on a CPU;
 # later builds of torchvision do not load beside the CPU build of torch.
 ALONE = (SGLANG, "triton==3.9.0", "xgrammar==0.2.7", "torchvision==0.16.2")
+# With these SGLang runs on the reference platform, where nothing is captured or fused.
+CPU_FLAGS = (
+    *("--device=cpu", "--dtype=float32", "--attention-backend=torch_native"),
+    *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
+    "--skip-server-warmup",
+)
+CPU_ENVIRON = {
+    "SGLANG_PLATFORM": "reference",
+    # A core for each rank; those above the second share them.
+    "SGLANG_CPU_OMP_THREADS_BIND": "0|1|0|1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 PROJECTS = (ROOT, ROOT / "tests" / "sglang_platform")
 DEFAULT_VENV = ROOT / ".venv-sglang"
 

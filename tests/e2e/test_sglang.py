@@ -9,7 +9,14 @@ import grpc
 import httpx
 import pytest
 
-from conformance import Engine, assert_sound, completion_body, holding_policy, sglang_engine
+from conformance import (
+    Engine,
+    assert_sound,
+    completion_body,
+    end_lease,
+    holding_policy,
+    sglang_engine,
+)
 from control_client import ControlClient, a_fixed_policy
 from engine_server import PATIENCE_S
 from pipelineserve import metrics
@@ -59,18 +66,24 @@ def test_pieces_are_whole_pages_and_prompts_travel_alone(engine: Engine) -> None
         pieces = [step.num_tokens for step in steps if not step.num_decodes]
         assert pieces == [32] * 6 + [8]
         assert all(s.num_decodes in (0, s.num_tokens) for s in session.steps)
+        end_lease(session, 2)
 
 
 def test_held_decodes_survive_kv_that_runs_out(engine: Engine) -> None:
     prompts = [f"Pressure {index} " + "rises and " * 20 for index in range(12)]
-    expected = [engine.texts([prompt], 120)[0] for prompt in prompts]
+    # Four at a time have room.
+    fours = [engine.texts(prompts[first : first + 4], 120) for first in (0, 4, 8)]
+    expected = [text for four in fours for text in four]
     with engine.client() as client:
         session = client.watch()
-        session.apply(1, holding_policy(max_gap_s=1.0))
+        session.apply(1, holding_policy(max_gap_s=1.0, most_decodes=2))
         assert engine.texts(prompts, 120) == expected
         session.wait(lambda s: len(s.requests) == len(prompts))
+        assert max(request.held_s for request in session.requests) > 0
+        assert max(request.num_requeues for request in session.requests) > 0
         idle = session.wait_snapshot(lambda now: not now.num_running + now.num_waiting)
         assert (idle.num_held, idle.kv_free_ratio) == (0, 1.0)
+        end_lease(session, 2)
 
 
 def test_requests_with_penalties_run_beside_held_ones(engine: Engine) -> None:
@@ -83,16 +96,20 @@ def test_requests_with_penalties_run_beside_held_ones(engine: Engine) -> None:
 
     expected = ask()
     with engine.client() as client, ThreadPoolExecutor(2) as threads:
-        client.watch().apply(1, holding_policy(max_gap_s=0.5))
+        session = client.watch()
+        session.apply(1, holding_policy(max_gap_s=0.5, most_decodes=2))
         others = threads.submit(engine.texts, [f"Beside {index}" for index in range(10)], 60)
         assert [ask() for _ in range(2)] == [expected] * 2
         assert others.result()
+        session.wait(lambda s: len(s.requests) == 12)
+        assert max(request.held_s for request in session.requests) > 0
+        end_lease(session, 2)
 
 
 def test_nothing_is_flushed_while_somebody_is_held(engine: Engine) -> None:
     with engine.client() as client, ThreadPoolExecutor(1) as threads:
         session = client.watch()
-        session.apply(1, holding_policy(max_gap_s=2.0 * PATIENCE_S))
+        session.apply(1, holding_policy(max_gap_s=2.0 * PATIENCE_S, most_decodes=2))
         texts = [f"Flushed {index}" for index in range(12)]
         answers = threads.submit(engine.texts, texts, 100)
         session.wait_snapshot(lambda now: now.num_held > 0)
@@ -100,6 +117,42 @@ def test_nothing_is_flushed_while_somebody_is_held(engine: Engine) -> None:
         assert len(answers.result()) == len(texts)
         session.wait_snapshot(lambda now: not now.num_running)
         assert httpx.post(f"{engine.url}/flush_cache", timeout=PATIENCE_S).is_success
+        end_lease(session, 2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "num_stages"),
+    [(("--pp-size=3",), 3), (("--pp-size=2", "--tp-size=2"), 2)],
+    ids=["three stages", "two stages of two ranks"],
+)
+def test_every_rank_obeys_in_other_layouts(
+    layout: tuple[str, ...],
+    num_stages: int,
+    untied_model: ServedModel,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    socket_path = tmp_path_factory.mktemp("layout") / "control.sock"
+    flags = ("--enable-mixed-chunk", "--max-total-tokens=8192", *layout)
+    # Five per slot, of which one is held.
+    texts = [f"Laid out {index} " * (1 + index % 3) for index in range(5 * num_stages)]
+    with sglang_engine(untied_model.folder, socket_path, *flags) as engine:
+        expected = engine.texts(texts, 60)
+        with engine.client() as client:
+            session = client.watch()
+            assert session.hello is not None
+            assert not session.hello.inactive_reason
+            assert (session.hello.num_stages, session.hello.num_slots) == (num_stages, num_stages)
+            first = session.apply(1, a_fixed_policy(40))
+            engine.complete([3 + index * 11 % 240 for index in range(200)], 3)
+            steps = session.wait_computed(200 + 2, first)
+            # A record is complete only if every stage has run the same tokens with the same chunk.
+            assert [step.num_tokens for step in steps] == [40] * 5 + [1, 1]
+            assert all(len(step.step_time_s) == num_stages for step in steps)
+            session.apply(2, holding_policy(max_gap_s=0.5))
+            assert engine.texts(texts, 60) == expected
+            session.wait(lambda s: len(s.requests) == len(texts) + 1)
+            assert max(request.held_s for request in session.requests) > 0
+        assert_sound(engine)
 
 
 def test_an_sglang_that_is_not_as_expected_serves_on_uncontrolled_and_says_so(

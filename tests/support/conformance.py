@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from control_client import ControlClient
+from control_client import ControlClient, ControlSessionClient, a_fixed_policy
 from engine_server import NAME, PATIENCE_S, EngineServer, Samples, wait_until
 from pipelineserve import metrics
 from pipelineserve.policy.chunking import Static
@@ -25,9 +25,6 @@ NUM_STAGES = 2
 STATIC_CHUNK_TOKENS = 48
 MAX_CHUNK_TOKENS = 256
 KV_TOKENS = 8192
-# Five decodes, which each of two slots has of ten streams, cost as much as eight.
-STAIRS = StepTimeModel(StepTimeTable((1, 4, 5, 8, 9, 64), (0.01, 0.01, 0.02, 0.02, 0.03, 0.04)))
-BOUNDARIES = (4, 8)
 
 
 class Kind(Enum):
@@ -149,10 +146,21 @@ def sglang_engine(
         )
 
 
-def holding_policy(
-    max_gap_s: float, lease_s: float = 60.0, mode: HoldMode = HoldMode.TPOT_FIRST
-) -> pb.Policy:
-    """Decodes above a boundary are held, for gaps up to this."""
-    holding = Rebalance(mode, STAIRS, BOUNDARIES, max_gap_s, hold_budget_s=10.0 * max_gap_s)
+def end_lease(session: ControlSessionClient, sequence: int) -> None:
+    """Leave no policy in force: whoever comes next would wait until its lease is over."""
+    session.apply(sequence, a_fixed_policy(STATIC_CHUNK_TOKENS, lease_s=0.05))
+    session.wait_snapshot(lambda now: not now.policy_sequence)
+
+
+def holding_policy(max_gap_s: float, lease_s: float = 60.0, *, most_decodes: int = 4) -> pb.Policy:
+    """Decodes of a slot above so many are held, for gaps up to this.
+
+    One more costs as much as twice as many. With four, one of each slot's five decodes is held.
+    """
+    tokens = (1, most_decodes, most_decodes + 1, 2 * most_decodes, 2 * most_decodes + 1, 64)
+    stairs = StepTimeModel(StepTimeTable(tokens, (0.01, 0.01, 0.02, 0.02, 0.03, 0.04)))
+    boundaries = (most_decodes, 2 * most_decodes)
+    mode, hold_budget_s = HoldMode.TPOT_FIRST, 10.0 * max_gap_s
+    holding = Rebalance(mode, stairs, boundaries, max_gap_s, hold_budget_s=hold_budget_s)
     chunking = Static(MAX_CHUNK_TOKENS // 4)
     return encode_policy(LeasedPolicy(SchedulingPolicy(chunking, holding=holding), lease_s))

@@ -1,4 +1,4 @@
-"""A real SGLang as a process, two stages on a CPU, with the add-on (tools/sglang_environment)."""
+"""A real SGLang as a process, two stages on a CPU unless flags say more, with the add-on."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from typing import Self
 
 import httpx
 import pytest
-from tools.sglang_environment import DEFAULT_VENV
+from tools.sglang_environment import CPU_ENVIRON, CPU_FLAGS, DEFAULT_VENV
 
 from engine_server import NAME, PATIENCE_S, Samples, pids_of_session, wait_until
 from free_ports import a_free_port
@@ -40,7 +40,7 @@ class SglangServer:
 
     Args:
         folder: of the model.
-        flags: of SGLang's, after those that a CPU needs.
+        flags: of SGLang's, after those that a CPU needs; the last of a kind counts.
         environ: for all of its processes.
 
     Attributes:
@@ -52,18 +52,11 @@ class SglangServer:
         self._command = [
             *(str(sglang_python()), "-m", "sglang.launch_server", f"--model-path={folder}"),
             *(f"--served-model-name={NAME}", "--host=127.0.0.1", f"--port={self.port}"),
-            *("--device=cpu", "--dtype=float32", "--attention-backend=torch_native"),
-            *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
-            *("--pp-size=2", "--enable-metrics", "--enable-cache-report"),
-            *("--skip-server-warmup", *flags),
+            *(*CPU_FLAGS, "--pp-size=2", "--enable-metrics", "--enable-cache-report", *flags),
         ]
         self._environ = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            "SGLANG_PLATFORM": "reference",
-            "SGLANG_CPU_OMP_THREADS_BIND": "0|1",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "TOKENIZERS_PARALLELISM": "false",
+            **CPU_ENVIRON,
             **(environ or {}),
         }
         self.lines: list[str] = []

@@ -17,6 +17,7 @@ from conformance import (
     NUM_STAGES,
     STATIC_CHUNK_TOKENS,
     Engine,
+    end_lease,
     holding_policy,
 )
 from control_client import ControlClient, ControlSessionClient, a_fixed_policy
@@ -60,11 +61,6 @@ def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
 
 def steps_from(session: ControlSessionClient, sequence: int) -> list[pb.StepRecord]:
     return [step for step in session.steps if step.sequence >= sequence]
-
-
-def end_lease(session: ControlSessionClient, sequence: int) -> None:
-    session.apply(sequence, a_fixed_policy(STATIC_CHUNK_TOKENS, lease_s=0.05))
-    session.wait_snapshot(lambda now: not now.policy_sequence)
 
 
 def wait_idle(session: ControlSessionClient) -> pb.Snapshot:
