@@ -71,6 +71,32 @@ def cpu_s_of_process(pid: int) -> float:
     return sum(map(int, _stat_fields()[pid][11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_s_of_other_threads(pid: int) -> float:
+    """CPU time so far of a process's living threads but its main one; from /proc."""
+    ticks = 0
+    for path in Path(f"/proc/{pid}/task").glob("[0-9]*/stat"):
+        if path.parent.name != str(pid):
+            with suppress(OSError):  # it has ended since the folder was listed
+                ticks += sum(map(int, path.read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def titles_below(root_pid: int) -> dict[int, str]:
+    """The command lines, which programs may set, of all processes below one."""
+    fields = _stat_fields()
+    found: dict[int, str] = {}
+    pending = [root_pid]
+    while pending:
+        parent = pending.pop()
+        children = [pid for pid, values in fields.items() if int(values[1]) == parent]
+        pending += children
+        for pid in children:
+            with suppress(OSError):  # it has ended since
+                title = Path(f"/proc/{pid}/cmdline").read_bytes()
+                found[pid] = title.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
+
+
 def stage_pids(server_pid: int) -> list[int]:
     """Of an engine's server: what its nursery, its only child, has forked, by stage index."""
     fields = _stat_fields()
