@@ -35,7 +35,8 @@ from pipelineserve_engine.model_config import load_config
 # Prompt and output tokens of each request of the load; all start together.
 LOAD = ((64, 256),) * 10 + ((512, 16),) * 4
 _TIMEOUT_S = 600.0
-_LEASE_S = 300.0
+# The longest and the shortest that the contract allows.
+_LEASE_S, _LEAST_LEASE_S = 300.0, 0.05
 # Five decodes, which each of two slots has of ten streams, cost as much as eight: one is held.
 _STAIRS = StepTimeModel(StepTimeTable((1, 4, 5, 8, 9, 256), (0.01, 0.01, 0.02, 0.02, 0.03, 0.2)))
 _BOUNDARIES = (4, 8)
@@ -234,7 +235,7 @@ def _controlled(engine: Engine, mode: Mode) -> Iterator[list[int]]:
             stub.Apply(pb.ApplyRequest(epoch=hello.epoch, sequence=1, policy=policy))
             yield most_held
             # The next mode begins with nobody held and the static chunk.
-            policy.lease_s = 0.01
+            policy.lease_s = _LEAST_LEASE_S
             stub.Apply(pb.ApplyRequest(epoch=hello.epoch, sequence=2, policy=policy))
         finally:
             call.cancel()
