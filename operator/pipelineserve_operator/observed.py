@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pipelineserve_operator.cluster import Kind
 from pipelineserve_operator.moments import seconds_at
 from pipelineserve_operator.render import Group, JsonObject, Role, labels
+from pipelineserve_operator.render.volumes import GROUP_KEY_VOLUME
 
 DRAINING = "pipelineserve.dev/draining"
 """Annotation of a set whose pods are to end: why."""
@@ -13,6 +14,7 @@ RESTARTS = "pipelineserve.dev/restarts"
 """Annotation of a set: when groups of this replica were started anew because they had failed."""
 
 _SIDECAR = "controller"
+_NOT_STARTED = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class PodSeen:
         ends_s: by when it must have ended; None while nobody has asked it to.
         unscheduled_message: why it has no node, in the scheduler's words; empty if it has, or if
             nobody has tried yet.
+        key_secret: Secret with the key of its group; empty if it needs none.
+        lacks_key: it waits for that Secret, which is not there.
     """
 
     name: str
@@ -60,6 +64,8 @@ class PodSeen:
     is_unschedulable: bool
     unscheduled_message: str
     containers: tuple[ContainerSeen, ...]
+    key_secret: str = ""
+    lacks_key: bool = False
 
     @property
     def is_silent(self) -> bool:
@@ -76,6 +82,14 @@ class PodSeen:
     def is_gone_soon(self) -> bool:
         """Whether it has been asked to end."""
         return self.ends_s is not None
+
+    @property
+    def is_being_prepared(self) -> bool:
+        """Whether its node fetches images and mounts volumes: no container has begun."""
+        is_bare = bool(self.containers) and all(
+            one.waiting_reason in _NOT_STARTED for one in self.containers
+        )
+        return bool(self.node) and not self.is_gone_soon and is_bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +201,7 @@ def pod_seen(document: JsonObject) -> PodSeen | None:
             for key in ("initContainerStatuses", "containerStatuses")
             for one in status.get(key, ())
         ),
+        key_secret=_key_secret(document),
     )
 
 
@@ -210,6 +225,12 @@ def _container(status: JsonObject) -> ContainerSeen:
         waiting_reason=waiting.get("reason", ""),
         waiting_message=waiting.get("message", ""),
     )
+
+
+def _key_secret(pod: JsonObject) -> str:
+    volumes = pod.get("spec", {}).get("volumes", ())
+    keys = (one["secret"]["secretName"] for one in volumes if one["name"] == GROUP_KEY_VOLUME)
+    return next(keys, "")
 
 
 def _group(own: Mapping[str, str]) -> Group | None:

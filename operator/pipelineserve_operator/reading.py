@@ -2,26 +2,31 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pipelineserve.api import ClaimUri, PipelineServeSpec
-from pipelineserve_operator.cluster import Cluster, Kind
+from pipelineserve_operator.cluster import ApiError, Cluster, Kind
 from pipelineserve_operator.cluster.kinds import CHILDREN
 from pipelineserve_operator.observed import PodSeen, View, is_owned, pod_seen
 from pipelineserve_operator.render import JsonObject, labels
 
 # Enough to say why, and a bound on what one look costs.
 _MAX_ASKED = 3
-_NOT_STARTED = frozenset({"ContainerCreating", "PodInitializing"})
+# A key is there before its pods are, so it is not asked for again while these may just be slow.
+_KEY_PATIENCE_S = 10.0
 
 
-async def read_view(cluster: Cluster, resource: JsonObject, monitors: Iterable[Kind]) -> View:
+async def read_view(
+    cluster: Cluster, resource: JsonObject, monitors: Iterable[Kind], now_s: float
+) -> View:
     """Everything but what only matters when something is amiss.
 
     Args:
         cluster: to ask.
         resource: as the API server has it.
         monitors: kinds for monitoring that the cluster knows.
+        now_s: seconds since 1970.
     """
     metadata = resource["metadata"]
     namespace, uid = metadata["namespace"], metadata["uid"]
@@ -34,8 +39,11 @@ async def read_view(cluster: Cluster, resource: JsonObject, monitors: Iterable[K
         kind: tuple(one for one in every if is_owned(one, uid))
         for kind, every in zip(kinds, found, strict=True)
     }
-    seen = (pod_seen(pod) for pod in pods)
-    return View(resource, children, tuple(pod for pod in seen if pod is not None))
+    seen = [one for one in map(pod_seen, pods) if one is not None]
+    lost = await _lost_keys(cluster, namespace, seen, now_s)
+    return View(
+        resource, children, tuple(replace(pod, lacks_key=pod.key_secret in lost) for pod in seen)
+    )
 
 
 async def read_refusals(cluster: Cluster, view: View, namespace: str) -> dict[str, str]:
@@ -56,6 +64,33 @@ async def read_missing_claims(
     return tuple(name for name, claim in zip(names, found, strict=True) if claim is None)
 
 
+async def _lost_keys(
+    cluster: Cluster, namespace: str, pods: Iterable[PodSeen], now_s: float
+) -> frozenset[str]:
+    """Secrets with groups' keys that pods have been waiting for and that are not there.
+
+    Secrets are not read: whether a name is free tells it.
+    """
+    waited_for = sorted({pod.key_secret for pod in pods if _waits_long(pod, now_s)} - {""})
+    lacking = await asyncio.gather(*(_is_lost(cluster, namespace, name) for name in waited_for))
+    return frozenset(name for name, lacks in zip(waited_for, lacking, strict=True) if lacks)
+
+
+async def _is_lost(cluster: Cluster, namespace: str, name: str) -> bool:
+    metadata = {"name": name, "namespace": namespace}
+    try:
+        return await cluster.lacks({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    except ApiError as error:
+        if not error.is_refusal:
+            raise
+        return False  # a quota, or a policy of the cluster: what the pod waits for, its events say
+
+
+def _waits_long(pod: PodSeen, now_s: float) -> bool:
+    since_s = pod.ready_changed_s
+    return pod.is_being_prepared and since_s is not None and now_s - since_s >= _KEY_PATIENCE_S
+
+
 def _claims(spec: PipelineServeSpec) -> Iterator[str]:
     match spec.model.source:
         case ClaimUri(claim_name, _):
@@ -74,14 +109,8 @@ def _short_sets(view: View) -> Iterator[tuple[str, str, str]]:
 
 def _stuck_pods(view: View) -> Iterator[tuple[str, str, str]]:
     for pod in view.pods:
-        if pod.node and not pod.is_gone_soon and _has_not_started(pod):
+        if pod.is_being_prepared:
             yield pod.name, pod.uid, "FailedMount"
-
-
-def _has_not_started(pod: PodSeen) -> bool:
-    return bool(pod.containers) and all(
-        one.waiting_reason in _NOT_STARTED for one in pod.containers
-    )
 
 
 async def _latest(cluster: Cluster, namespace: str, uid: str, reason: str) -> str:

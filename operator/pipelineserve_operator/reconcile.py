@@ -183,7 +183,7 @@ class Reconciler:
             self._forget(key)
             return None
         self._remember_uid(key, resource["metadata"]["uid"])
-        view = await read_view(around.cluster, resource, around.monitors())
+        view = await read_view(around.cluster, resource, around.monitors(), now_s)
         subject, plan, blocked = self._planned(view, now_s)
         if subject is not None:
             around.link.offer(_offered(subject, view))

@@ -79,6 +79,11 @@ class ClusterInMemory:
         self.objects[place] = {**copy.deepcopy(document), "metadata": self._stored(document, {})}
         return True
 
+    async def lacks(self, document: JsonObject) -> bool:
+        """Whether the name is free."""
+        self._ask(f"try to create {_named(document)}")
+        return _place(document) not in self.objects
+
     async def replace(self, document: JsonObject) -> JsonObject:
         """If nobody was faster."""
         self._write(f"replace {_named(document)}", document)

@@ -35,6 +35,9 @@ class Cluster(Protocol):
     async def create(self, document: JsonObject) -> bool:
         """Create an object; False if one of its name is there already."""
 
+    async def lacks(self, document: JsonObject) -> bool:
+        """Whether no object has this one's name; nothing is made, and nothing of it is read."""
+
     async def replace(self, document: JsonObject) -> JsonObject:
         """Put an object in place of the version of it that `metadata.resourceVersion` names."""
 

@@ -148,12 +148,19 @@ class RestCluster:
 
     async def create(self, document: JsonObject) -> bool:
         """Create an object; False if one of its name is there already."""
+        return await self._create(document, {})
+
+    async def lacks(self, document: JsonObject) -> bool:
+        """Whether no object has this one's name; nothing is made, and nothing of it is read."""
+        return await self._create(document, {"dryRun": "All"})
+
+    async def _create(self, document: JsonObject, query: Mapping[str, str]) -> bool:
         kind, namespace = kind_of(document), document["metadata"]["namespace"]
         request = Request(
             f"create {_named(document)}",
             "POST",
             kind.path(namespace),
-            {"fieldManager": FIELD_OWNER},
+            {"fieldManager": FIELD_OWNER, **query},
             document,
         )
         try:

@@ -20,6 +20,7 @@ class Failure(Enum):
 
     NODE_LOST = "NodeLost"
     CRASH_LOOP = "CrashLoop"
+    KEY_LOST = "KeyLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,12 @@ def health_of(group: GroupSeen, recovery: RecoverySpec, now_s: float) -> Health:
             return Health(Failure.NODE_LOST, pod.name)
     judged_again_s = min((moment_s for _, moment_s in lost_s), default=None)
     for pod in group.pods:
-        if not pod.is_gone_soon and _is_looping(pod):
+        if pod.is_gone_soon:
+            continue  # what happens to it now happens to no group
+        if pod.lacks_key:
+            # Another key under the same name would part it from those that hold the old one.
+            return Health(Failure.KEY_LOST, pod.name, judged_again_s)
+        if _is_looping(pod):
             return Health(Failure.CRASH_LOOP, pod.name, judged_again_s)
     return Health(judged_again_s=judged_again_s)
 

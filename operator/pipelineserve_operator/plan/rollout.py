@@ -28,12 +28,13 @@ class Cause(Enum):
     REPLACED = "Replaced"
     NODE_LOST = "NodeLost"
     CRASH_LOOP = "CrashLoop"
+    KEY_LOST = "KeyLost"
     PODS_LOST = "PodsLost"
 
     @property
     def is_failure(self) -> bool:
         """Whether it counts against the recovery budget."""
-        return self in {Cause.NODE_LOST, Cause.CRASH_LOOP}
+        return self in {Cause.NODE_LOST, Cause.CRASH_LOOP, Cause.KEY_LOST}
 
 
 @dataclass(frozen=True, slots=True)

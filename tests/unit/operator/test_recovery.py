@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from cluster_in_memory import set_ready
-from operating import Operating
-from pipelineserve_operator.cluster import Kind
+from operating import NAMESPACE, Operating
+from pipelineserve_operator.cluster import ApiError, Kind
 from pipelineserve_operator.moments import text_of
 
 SPREAD = {"parallelism.stagesPerPod": 2}
@@ -165,3 +165,68 @@ def test_a_start_that_takes_too_long_needs_a_person() -> None:
     assert operating.condition("Stalled")[:2] == ("True", "StartupDeadlineExceeded")
     operating.settle()
     assert operating.condition("Stalled")[0] == "False"
+
+
+def prepare(operating: Operating, pod_name: str) -> None:
+    """A pod was made anew on some node, which mounts its volumes."""
+    pod = operating.cluster.objects[Kind.POD, NAMESPACE, pod_name]
+    set_ready(pod, is_ready=False, now_s=operating.cluster.now_s)
+    pod["spec"]["nodeName"] = "node-1"
+    for one in pod["status"]["containerStatuses"]:
+        one["state"] = {"waiting": {"reason": "ContainerCreating"}}
+
+
+def delete_key(operating: Operating) -> None:
+    del operating.cluster.objects[Kind.SECRET, NAMESPACE, "small-r0-e0-key"]
+
+
+def test_a_deleted_key_disturbs_nobody_who_runs() -> None:
+    operating = Operating(SPREAD)
+    operating.settle()
+    delete_key(operating)
+    operating.written()
+    operating.cluster.now_s += 3600
+    operating.look()
+    assert operating.written() == []
+    assert operating.condition("Ready")[0] == "True"
+
+
+def test_a_group_with_a_pod_that_waits_for_a_deleted_key_starts_anew_with_another_one() -> None:
+    operating = Operating(SPREAD)
+    operating.settle()
+    delete_key(operating)
+    prepare(operating, "small-r0-e0-w-1")
+    operating.look()
+    assert epochs(operating) == ["e0"], "its node may just be slow"
+    operating.cluster.now_s += 10
+    operating.settle()
+    assert epochs(operating) == ["e1"]
+    assert operating.names(Kind.SECRET) == ["small-r0-e1-key"]
+    assert operating.condition("Ready")[0] == "True"
+    assert ("GroupDraining", "replica 0 drains: KeyLost") in operating.events()
+    assert operating.status["pipelines"][0]["restarts"] == 1
+
+
+def test_a_pod_that_starts_slowly_with_its_key_there_is_waited_for() -> None:
+    operating = Operating(SPREAD)
+    operating.settle()
+    prepare(operating, "small-r0-e0-w-1")
+    operating.cluster.now_s += 300
+    operating.look()
+    assert epochs(operating) == ["e0"]
+
+
+def test_a_cluster_that_refuses_even_the_question_for_a_key_hinders_no_look() -> None:
+    operating = Operating(SPREAD)
+    operating.settle()
+    prepare(operating, "small-r0-e0-w-1")
+    operating.cluster.now_s += 300
+
+    def refuse(what: str) -> None:
+        if what.startswith("try to create Secret"):
+            raise ApiError(what, 403, "exceeded quota: secrets")
+
+    operating.cluster.fail = refuse
+    operating.look()
+    assert epochs(operating) == ["e0"]
+    assert operating.condition("Ready")[0] == "False"

@@ -147,3 +147,13 @@ def test_a_burst_passes_and_the_long_run_keeps_to_the_rate() -> None:
     assert not bucket.try_take(0.2)
     assert bucket.try_take(0.4)
     assert bucket.reserve(100.0) == 0.0
+
+
+def test_whether_a_name_is_free_is_asked_without_making_or_reading_anything() -> None:
+    free, taken = Server(FOUND), Server(refusal(409))
+    assert asked(free, lambda cluster: cluster.lacks(CONFIG_MAP)) is True
+    assert asked(taken, lambda cluster: cluster.lacks(CONFIG_MAP)) is False
+    for server in (free, taken):
+        (request,) = server.requests
+        assert (request.method, request.path) == ("POST", "/api/v1/namespaces/n/configmaps")
+        assert request.query["dryRun"] == "All"
