@@ -11,6 +11,8 @@ import grpc
 from pipelineserve.errors import InvalidInputError
 from pipelineserve.policy.control.answers import Answer
 from pipelineserve.policy.control.histograms import Histogram
+from pipelineserve.wire import keepalive
+from pipelineserve.wire.keepalive import Keepalive
 from pipelineserve.wire.v1 import operator_pb2 as pb
 from pipelineserve.wire.v1.operator_pb2_grpc import OperatorLinkStub
 from pipelineserve_controller.backoff import Backoff
@@ -47,6 +49,7 @@ class OperatorAttendant:
         store: gets what the operator sends.
         status: makes what is said.
         chance: spreads attempts to connect.
+        pings: by which a connection that carries nothing any more is noticed.
     """
 
     def __init__(
@@ -55,11 +58,13 @@ class OperatorAttendant:
         store: ObjectivesStore,
         status: Callable[[], pb.ControllerStatus],
         chance: random.Random,
+        pings: Keepalive = keepalive.SIDECAR,
     ) -> None:
         self._settings = settings
         self._store = store
         self._status = status
         self._chance = chance
+        self._pings = pings
         self.is_connected = False
 
     async def run(self) -> None:
@@ -76,7 +81,7 @@ class OperatorAttendant:
 
     async def attend_once(self) -> None:
         """One call, from dialling to its end."""
-        async with _channel(self._settings) as channel:
+        async with _channel(self._settings, self._pings) as channel:
             call = OperatorLinkStub(channel).Attend(
                 metadata=(("authorization", f"Bearer {_token(self._settings)}"),)
             )
@@ -167,7 +172,7 @@ def _token(settings: SidecarSettings) -> str:
     return Path(settings.operator_token_file).read_text(encoding="ascii").strip()
 
 
-def _channel(settings: SidecarSettings) -> grpc.aio.Channel:
+def _channel(settings: SidecarSettings, pings: Keepalive) -> grpc.aio.Channel:
     credentials = grpc.ssl_channel_credentials(Path(settings.operator_ca_file).read_bytes())
     return grpc.aio.secure_channel(
         settings.operator_address,
@@ -176,5 +181,6 @@ def _channel(settings: SidecarSettings) -> grpc.aio.Channel:
             # One name, whatever address the operator has.
             ("grpc.ssl_target_name_override", settings.operator_server_name),
             ("grpc.enable_http_proxy", 0),
+            *pings.options(),
         ],
     )

@@ -13,6 +13,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from pipelineserve.wire import keepalive
+from pipelineserve.wire.keepalive import Keepalive
 from pipelineserve.wire.v1 import operator_pb2 as pb
 from pipelineserve.wire.v1.operator_pb2_grpc import OperatorLinkStub
 from pipelineserve_operator.attend import (
@@ -169,6 +171,8 @@ async def operator_running(
     port: int = 0,
     num_streams: int = 100,
     bounds: StreamBounds | None = None,
+    pings: Keepalive = keepalive.OPERATOR,
+    allowed_pings: Keepalive = keepalive.SIDECAR,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[RunningOperator]:
     """A server on the loopback address until the block ends."""
@@ -180,6 +184,8 @@ async def operator_running(
         AUDIENCE,
         num_streams,
         bounds or StreamBounds(status_gap_s=0.0),
+        pings,
+        allowed_pings,
     )
     server = AttendServer(settings, roster, keys or GivenKeys(issuer), source, clock_s=clock_s)
     await server.start()

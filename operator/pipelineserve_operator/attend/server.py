@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import grpc
 
 from pipelineserve.errors import PipelineServeError
+from pipelineserve.wire import keepalive
+from pipelineserve.wire.keepalive import Keepalive, Options
 from pipelineserve.wire.v1.operator_pb2_grpc import add_OperatorLinkServicer_to_server
 from pipelineserve_operator.attend.certificates import PairSource, ServedPair
 from pipelineserve_operator.attend.keys import Keys
@@ -35,12 +37,16 @@ class AttendSettings:
         audience: that tokens must be for.
         num_streams: beyond these, calls end with RESOURCE_EXHAUSTED.
         stream: bounds of each.
+        pings: to sidecars that say nothing.
+        allowed_pings: of sidecars, at most.
     """
 
     address: str
     audience: str
     num_streams: int = 4096
     stream: StreamBounds = field(default_factory=StreamBounds)
+    pings: Keepalive = keepalive.OPERATOR
+    allowed_pings: Keepalive = keepalive.SIDECAR
 
 
 class AttendServer:
@@ -73,7 +79,7 @@ class AttendServer:
         tokens = TokenChecker(keys, settings.audience, unix_s)
         service = AttendService(roster, tokens, self._ledger, unix_s, settings.stream)
         self._server = grpc.aio.server(
-            options=_OPTIONS, maximum_concurrent_rpcs=settings.num_streams
+            options=_options(settings), maximum_concurrent_rpcs=settings.num_streams
         )
         add_OperatorLinkServicer_to_server(service, self._server)
         self.port = _listen(self._server, settings.address, ServedPair(source))
@@ -102,17 +108,17 @@ def _listen(server: grpc.aio.Server, address: str, pair: ServedPair) -> int:
     return port
 
 
-_OPTIONS = (
+def _options(settings: AttendSettings) -> Options:
+    # A sidecar whose machine has gone ends its stream within half a minute.
+    return (*_BOUNDS, *settings.pings.options(), *settings.allowed_pings.allowed())
+
+
+_BOUNDS = (
     ("grpc.max_receive_message_length", _MAX_STATUS_BYTES),
     ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
     ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
     # A second server on the same port is an error and not a lottery.
     ("grpc.so_reuseport", 0),
-    # A sidecar whose machine has gone ends its stream within half a minute.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     # Connections without a call, and those that never get through TLS, are closed.
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.server_handshake_timeout_ms", 10_000),

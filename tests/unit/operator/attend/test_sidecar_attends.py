@@ -20,13 +20,17 @@ from attend_parts import (
     status,
 )
 from pipelineserve.api import parse_resource
+from pipelineserve.wire import keepalive
+from pipelineserve.wire.keepalive import Keepalive
 from pipelineserve.wire.v1 import operator_pb2 as pb
 from pipelineserve_controller.attend import OperatorAttendant
 from pipelineserve_controller.objectives import ObjectivesStore
 from pipelineserve_controller.settings import SidecarSettings
+from pipelineserve_operator.attend import AttendSettings
 from pipelineserve_operator.issuing import make_authority
 from pipelineserve_operator.render.configuration import live_sections_text
 from sidecar_parts import running, until
+from silent_network import network_to
 
 RESOURCE = """
 apiVersion: pipelineserve.dev/v1alpha1
@@ -67,7 +71,9 @@ class Sidecar:
         return self.store.current.generation if self.store.current else 0
 
     @asynccontextmanager
-    async def attending(self, address: str) -> AsyncIterator[None]:
+    async def attending(
+        self, address: str, pings: Keepalive = keepalive.SIDECAR
+    ) -> AsyncIterator[None]:
         """Attend until the block ends."""
         settings = SidecarSettings(
             engine_address="unix:/nonexistent",
@@ -80,7 +86,7 @@ class Sidecar:
         def said() -> pb.ControllerStatus:
             return status(received_generation=self.generation)
 
-        attendant = OperatorAttendant(settings, self.store, said, random.Random(0))
+        attendant = OperatorAttendant(settings, self.store, said, random.Random(0), pings)
         async with running(attendant.run()):
             yield
 
@@ -195,3 +201,67 @@ def test_a_ca_is_replaced_without_anybody_being_cut_off(sidecar: Sidecar) -> Non
                 await until(has_said(operator, 2), "a report under the new CA")
 
     asyncio.run(scenario())
+
+
+# Real ones take longer than a test should.
+QUICK = Keepalive(time_s=0.3, timeout_s=0.3)
+
+
+def test_a_sidecar_notices_that_the_network_carries_nothing_and_connects_anew(
+    sidecar: Sidecar,
+) -> None:
+    async def scenario() -> None:
+        async with (
+            operator_running(
+                sidecar.issuer, source=sidecar.source, allowed_pings=QUICK
+            ) as operator,
+            network_to(operator.server.port) as network,
+        ):
+            operator.roster.offer(offered(1))
+            async with sidecar.attending(f"127.0.0.1:{network.port}", QUICK):
+                await until(has_said(operator, 1), "the first generation")
+                network.fall_silent()
+                operator.roster.offer(offered(2))
+                await until(has_said(operator, 2), "the second generation, over another connection")
+                assert network.num_connections == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_operator_notices_that_the_network_carries_nothing(sidecar: Sidecar) -> None:
+    async def scenario() -> None:
+        async with (
+            operator_running(sidecar.issuer, source=sidecar.source, pings=QUICK) as operator,
+            network_to(operator.server.port) as network,
+        ):
+            operator.roster.offer(offered(1))
+            async with sidecar.attending(f"127.0.0.1:{network.port}"):
+                await until(has_said(operator, 1), "the first generation")
+                network.fall_silent()
+                await until(lambda: operator.roster.num_streams == 0, "the end of the stream")
+
+    asyncio.run(scenario())
+
+
+def test_the_operator_does_not_hang_up_on_a_sidecar_that_pings_as_it_may(sidecar: Sidecar) -> None:
+    async def scenario() -> None:
+        async with (
+            operator_running(
+                sidecar.issuer, source=sidecar.source, allowed_pings=QUICK
+            ) as operator,
+            network_to(operator.server.port) as network,
+        ):
+            operator.roster.offer(offered(1))
+            async with sidecar.attending(f"127.0.0.1:{network.port}", QUICK):
+                await until(has_said(operator, 1), "the first generation")
+                enough = network.num_pieces + 8
+                await until(lambda: network.num_pieces > enough, "more pings than strikes")
+                assert network.num_connections == 1
+
+    asyncio.run(scenario())
+
+
+def test_pings_of_sidecars_are_rarer_than_the_least_that_the_operator_allows() -> None:
+    (allowed,) = dict(keepalive.SIDECAR.allowed()).values()
+    assert allowed < dict(keepalive.SIDECAR.options())["grpc.keepalive_time_ms"]
+    assert AttendSettings("", "").allowed_pings is keepalive.SIDECAR
