@@ -29,11 +29,11 @@ from pipelineserve_operator.certificate_sources import (
     MadeCertificate,
 )
 from pipelineserve_operator.cluster import ApiError, Kind
-from pipelineserve_operator.cluster.kinds import MONITORS
 from pipelineserve_operator.cluster.rest import ApiServer, Rates, RestCluster
 from pipelineserve_operator.events import Recorder
 from pipelineserve_operator.lease import Leadership
 from pipelineserve_operator.logs import start_logging
+from pipelineserve_operator.monitors import Monitors
 from pipelineserve_operator.probes import metric_pages, probe_pages, serving
 from pipelineserve_operator.reconcile import Around, BlockedError, Key, Reconciler
 from pipelineserve_operator.render import JsonObject, OperatorSettings
@@ -110,7 +110,7 @@ class Operator:
         rates = Rates(settings.requests_per_second, 2.0 * settings.requests_per_second)
         self._cluster = RestCluster(ApiServer(configuration), rates)
         self._leadership = self._lease()
-        self._monitors: tuple[Kind, ...] = ()
+        self._monitors = Monitors(self._cluster)
         self._is_listed = False
         self._stop = asyncio.Event()
         self._hearing = Hearing(self._heard, self._heard_of)
@@ -126,7 +126,7 @@ class Operator:
                 link=link,
                 sidecars=link,
                 settings=self._rendering,
-                monitors=lambda: self._monitors,
+                monitors=lambda: self._monitors.kinds,
                 clock=time.time,
                 resync_s=lambda: spread_s(settings.resync_seconds, _RESYNC_JITTER_RATIO, chance),
             )
@@ -177,6 +177,7 @@ class Operator:
             self._leadership.run(),
             self._queue.run(),
             self._list_then_watch(),
+            self._monitors.run(self._look_at_all),
             *attending,
         ]
 
@@ -213,8 +214,7 @@ class Operator:
         )
 
     async def _list(self) -> None:
-        known = [(kind, await self._cluster.knows(kind)) for kind in MONITORS]
-        self._monitors = tuple(kind for kind, is_known in known if is_known)
+        await self._monitors.look()
         for namespace in self._settings.namespaces or ("",):
             async for page in self._cluster.pages(Kind.PIPELINE_SERVE, namespace):
                 for one in page:
@@ -299,8 +299,8 @@ class Operator:
             version=metadata.version("pipelineserve"),
             user_id=settings.user_id or None,
             listen_host=settings.listen_host,
-            has_pod_monitors=Kind.POD_MONITOR in self._monitors,
-            has_prometheus_rules=Kind.PROMETHEUS_RULE in self._monitors,
+            has_pod_monitors=Kind.POD_MONITOR in self._monitors.kinds,
+            has_prometheus_rules=Kind.PROMETHEUS_RULE in self._monitors.kinds,
             monitoring_peers=(_peer(place),) if place else (),
         )
 
