@@ -1,10 +1,10 @@
 """The sidecar's settings: one frozen class, read from flags of the same names."""
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve.flags import faults_of_bounds, settings_from_flags
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
@@ -78,11 +78,7 @@ class SidecarSettings:
 
     def __post_init__(self) -> None:
         """Refuse values out of bounds, all in one message."""
-        faults = [
-            Fault(name, f"expected {low:g} to {high:g}, got {value}")
-            for name, (low, high) in _BOUNDS.items()
-            if not low <= (value := getattr(self, name)) <= high
-        ]
+        faults = faults_of_bounds(self, _BOUNDS)
         faults += self._engine_faults()
         faults += self._operator_faults()
         if faults:
@@ -130,21 +126,9 @@ def parse_settings(arguments: Sequence[str]) -> SidecarSettings:
         InvalidInputError: values out of bounds, all of them in one message.
         SystemExit: an unknown flag or a malformed number, named on stderr (argparse).
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelineserve_controller",
+    return settings_from_flags(
+        SidecarSettings,
+        arguments,
+        program="python -m pipelineserve_controller",
         description="Steer one engine's scheduler so that latency targets hold.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
-    kinds = {"int": int, "float": float, "str": str}
-    for entry in fields(SidecarSettings):
-        is_required = entry.name == "engine_address"
-        kind = entry.type if isinstance(entry.type, str) else entry.type.__name__
-        parser.add_argument(
-            f"--{entry.name.replace('_', '-')}",
-            type=kinds[kind],
-            required=is_required,
-            default=None if is_required else entry.default,
-            help=entry.metadata["help"],
-        )
-    return SidecarSettings(**vars(parser.parse_args(arguments)))

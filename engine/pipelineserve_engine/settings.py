@@ -1,11 +1,11 @@
 """The engine server's settings: one frozen class, read from flags of the same names."""
 
-import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve.flags import faults_of_bounds, settings_from_flags
 from pipelineserve.policy.schedule import Continuous, FillDrain, Schedule
 from pipelineserve_engine.control.address import TlsFiles, address_faults
 from pipelineserve_engine.transport.choice import TRANSPORTS
@@ -156,7 +156,7 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         """Refuse values out of bounds, all in one message."""
-        faults = [*_bound_faults(self), *_host_faults(self)]
+        faults = [*faults_of_bounds(self, _BOUNDS), *_host_faults(self)]
         if self.dtype not in DTYPES:
             faults.append(Fault("dtype", f"expected one of {', '.join(DTYPES)}, got {self.dtype}"))
         if self.transport not in TRANSPORTS:
@@ -195,33 +195,13 @@ def parse_settings(arguments: Sequence[str]) -> EngineSettings:
         InvalidInputError: values out of bounds, all of them in one message.
         SystemExit: an unknown flag or a malformed number, named on stderr (argparse).
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelineserve_engine.server",
+    return settings_from_flags(
+        EngineSettings,
+        arguments,
+        program="python -m pipelineserve_engine.server",
         description="Serve a model through a pipeline of stages behind an OpenAI-compatible API.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
-    for entry in fields(EngineSettings):
-        is_required = entry.name in ("model_folder", "served_name")
-        parser.add_argument(
-            f"--{entry.name.replace('_', '-')}",
-            type=_PARSERS[str(entry.type)],
-            required=is_required,
-            default=None if is_required else entry.default,
-            help=entry.metadata["help"],
-        )
-    return EngineSettings(**vars(parser.parse_args(arguments)))
 
-
-_PARSERS = {"int": int, "str": str, "Path": Path, str(int): int, str(str): str, str(Path): Path}
-
-
-def _bound_faults(settings: EngineSettings) -> list[Fault]:
-    return [
-        Fault(name, f"expected {low} to {high}, got {value}")
-        for name, (low, high) in _BOUNDS.items()
-        if not low <= (value := getattr(settings, name)) <= high
-    ]
 
 
 def _host_faults(settings: EngineSettings) -> list[Fault]:

@@ -1,11 +1,11 @@
 """The operator's settings: one frozen class, read from flags of the same names."""
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve.flags import faults_of_bounds, settings_from_flags
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "user_id": (0, 2**31 - 1),
@@ -17,7 +17,6 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "resync_seconds": (10, 86_400),
 }
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_REQUIRED = frozenset({"engine_image", "controller_image"})
 
 
 class LogFormat(Enum):
@@ -102,11 +101,7 @@ class ProcessSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, all in one message."""
-        faults = [
-            Fault(name, f"expected {low:g} to {high:g}, got {value}")
-            for name, (low, high) in _BOUNDS.items()
-            if not low <= (value := getattr(self, name)) <= high
-        ]
+        faults = faults_of_bounds(self, _BOUNDS)
         faults += [*self._faults_of_place(), *self._faults_of_choices()]
         if faults:
             raise InvalidInputError("the operator's configuration", faults)
@@ -143,20 +138,9 @@ def parse_settings(arguments: Sequence[str]) -> ProcessSettings:
         InvalidInputError: values that cannot be, all of them in one message.
         SystemExit: an unknown flag or a malformed number, named on stderr (argparse).
     """
-    parser = argparse.ArgumentParser(
-        prog="pipelineserve-operator",
+    return settings_from_flags(
+        ProcessSettings,
+        arguments,
+        program="pipelineserve-operator",
         description="Keep what belongs to PipelineServe resources as they say.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
-    kinds = {"int": int, "float": float, "str": str}
-    for entry in fields(ProcessSettings):
-        flag, text = f"--{entry.name.replace('_', '-')}", entry.metadata["help"]
-        kind = entry.type if isinstance(entry.type, str) else entry.type.__name__
-        if kind == "bool":
-            parser.add_argument(flag, action="store_true", help=text)
-        elif entry.name in _REQUIRED:
-            parser.add_argument(flag, type=kinds[kind], required=True, help=text)
-        else:
-            parser.add_argument(flag, type=kinds[kind], default=entry.default, help=text)
-    return ProcessSettings(**vars(parser.parse_args(arguments)))
