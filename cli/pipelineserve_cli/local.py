@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pipelineserve_cli.demo import print_commands, run_demo
 from pipelineserve_cli.edits import ManifestWatch
+from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.local_limits import inactive_fields
 from pipelineserve_cli.local_server import LocalServer
 from pipelineserve_cli.manifests import read_resource
@@ -74,22 +75,26 @@ def up(**given: Any) -> None:
     The controller follows the manifest: an edit of slo, chunking, rebalancing, queueing or control
     is in force at once, and restarts nothing.
     """
-    LocalRun(UpOptions(**given), Console(stderr=True)).run()
+    with EndRequests() as end_requests:
+        LocalRun(UpOptions(**given), Console(stderr=True), end_requests).run()
 
 
 class LocalRun:
     """A resource's pods, from the manifest to the end of all of them."""
 
-    def __init__(self, options: UpOptions, console: Console) -> None:
+    def __init__(self, options: UpOptions, console: Console, end_requests: EndRequests) -> None:
         self._options = options
         self._console = console
+        self._end_requests = end_requests
         self._resource = read_resource(options.filename)
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until the demo is over if it is to end then."""
         options, console = self._options, self._console
         page_port = options.page_port if options.control else None
-        server = LocalServer(self._resource, options.port, page_port, console, self._show_log)
+        server = LocalServer(
+            self._resource, options.port, page_port, console, self._show_log, self._end_requests
+        )
         for note in inactive_fields(self._resource, has_control=options.control):
             console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
         with server:
@@ -110,9 +115,10 @@ class LocalRun:
     def _serve(self, server: LocalServer) -> None:
         options, resource, console = self._options, self._resource, self._console
         if options.demo:
-            run_demo(
-                server.url, resource, seed=options.seed, console=console, as_json=options.as_json
-            )
+            with self._end_requests.heeded_anywhere():
+                run_demo(
+                    server.url, resource, seed=options.seed, console=console, as_json=options.as_json
+                )
         if options.exits:
             return
         take = server.apply if options.control else None

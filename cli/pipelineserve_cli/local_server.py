@@ -16,6 +16,7 @@ from rich.text import Text
 from pipelineserve.api import PipelineServe
 from pipelineserve.errors import ControllerUnavailableError, EngineUnavailableError
 from pipelineserve.model_cache import default_cache_dir
+from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.local_failures import controller_failure, failure_of
 from pipelineserve_cli.local_limits import require_local
 from pipelineserve_cli.local_objects import LocalObjects
@@ -39,6 +40,7 @@ class LocalServer:
         page_port: of the controller's page on loopback; None runs no controller.
         console: for progress.
         show_log: called with each line of a log, from threads.
+        end_requests: heeded while it waits; one that comes while pods end ends them by force.
 
     Raises:
         PipelineServeError: the resource asks for what cannot run here.
@@ -51,11 +53,13 @@ class LocalServer:
         page_port: int | None,
         console: Console,
         show_log: Callable[[str], None],
+        end_requests: EndRequests,
     ) -> None:
         require_local(resource)
         self._port, self._page_port = port, page_port
         self._console = console
         self._show_log = show_log
+        self._end_requests = end_requests
         self._objects = LocalObjects(resource)
         self._pods = self._objects.pods(has_control=page_port is not None)
         self._initial = {
@@ -75,7 +79,9 @@ class LocalServer:
             if self._page_port is not None:
                 self._page = stack.enter_context(self._page_forward(self._page_port))
             listeners = Listeners(self._hear_line, self._ends.put)
-            runner = PodRunner(self._pods, self._objects.objects, _machine_folders(), listeners)
+            runner = PodRunner(
+                self._pods, self._objects.objects, _machine_folders(), listeners, self._end_requests
+            )
             self._runner = stack.enter_context(runner)
             self._api.lead_to(self._leader.address, places.API_PORT)
             if self._page is not None:
@@ -132,7 +138,7 @@ class LocalServer:
 
     def news(self, wait_s: float) -> list[str]:
         """What ended within so many seconds and was started again."""
-        self._runner.check()
+        self._check()
         try:
             ends = [self._ends.get(timeout=wait_s)]
         except queue.Empty:
@@ -151,11 +157,15 @@ class LocalServer:
 
     def _wait(self) -> None:
         """A moment; raises if a container has ended meanwhile."""
-        self._runner.check()
+        self._check()
         try:
             raise failure_of(self._ends.get(timeout=_LOOK_PERIOD_S))
         except queue.Empty:
             return
+
+    def _check(self) -> None:
+        self._end_requests.check()
+        self._runner.check()
 
     def _hear_line(self, container: ContainerId, line: str) -> None:
         self._show_log(f"{container}: {line}")

@@ -78,7 +78,7 @@ def test_core_imports_with_the_base_installation_alone() -> None:
 
 
 def test_the_command_line_imports_without_the_engine_installed() -> None:
-    assert import_with_only(("cli",), ["pipelineserve_cli.main"]) == ""
+    assert import_with_only(("cli",), ["pipelineserve_cli.commands"]) == ""
 
 
 def test_the_installation_in_these_tests_lacks_what_it_should() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine_server import wait_until
+from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.pods import runner as runner_module
 from pipelineserve_cli.pods.containers import ContainerEnd, ContainerId, Listeners
 from pipelineserve_cli.pods.runner import MachineFolders, PodRunner
@@ -94,11 +95,16 @@ class Heard:
 
 
 def a_run(
-    folder: Path, heard: Heard, *objects: JsonObject, shared: Mapping[str, Path] | None = None
+    folder: Path,
+    heard: Heard,
+    *objects: JsonObject,
+    shared: Mapping[str, Path] | None = None,
+    end_requests: EndRequests | None = None,
 ) -> PodRunner:
-    """All pods of these objects."""
+    """All pods of these objects; no signal ends them unless they are told of its requests."""
     machine = MachineFolders(folder / "claims", shared or {})
-    return PodRunner(pods_of(objects), objects, machine, heard.listeners)
+    requests = end_requests or EndRequests()
+    return PodRunner(pods_of(objects), objects, machine, heard.listeners, requests)
 
 
 def keep_runs_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

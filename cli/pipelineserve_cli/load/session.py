@@ -61,9 +61,10 @@ def _interrupts(run: LoadRun, console: Console) -> Iterator[None]:
         console.print("Sending no more; waiting for running requests. Ctrl-C again gives them up.")
         run.interrupt()
 
-    loop = asyncio.get_running_loop()
+    loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
     loop.add_signal_handler(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.pods.addresses import Network, names_of
 from pipelineserve_cli.pods.containers import Listeners
 from pipelineserve_cli.pods.keepers import RunKeeper
@@ -24,6 +25,7 @@ from pipelineserve_cli.pods.volumes import SHARED_MEMORY, HostFolders, PodVolume
 from pipelineserve_operator.render import JsonObject
 
 _KEY_BYTES = 32
+_LOOK_PERIOD_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class PodRunner:
         objects: those among which their ConfigMaps are.
         folders: of this machine.
         listeners: hear of the containers, from threads.
+        end_requests: one more while pods end, and they are ended by force.
     """
 
     def __init__(
@@ -55,10 +58,12 @@ class PodRunner:
         objects: Sequence[JsonObject],
         folders: MachineFolders,
         listeners: Listeners,
+        end_requests: EndRequests,
     ) -> None:
         self._specs = tuple(pods)
         self._folders = folders
         self._listeners = listeners
+        self._end_requests = end_requests
         self._texts = KeptTexts()
         self._texts.apply(objects)
         self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -124,21 +129,18 @@ class PodRunner:
             self._texts.add_secret(name, {key: secrets.token_hex(_KEY_BYTES) for key in paths})
 
     def _end(self, *_: object) -> None:
-        have_ended = False
-        try:
-            have_ended = self._end_in_order()
-        except KeyboardInterrupt:
-            pass  # whoever asks twice does not want to wait
-        finally:
-            if not have_ended:
-                for pod in self.pods:
-                    pod.kill()
-
-    def _end_in_order(self) -> bool:
+        num_noted = self._end_requests.num_noted
         for pod in self.pods:
             pod.ask_to_end()
-        deadline_s = time.monotonic() + max((pod.grace_s for pod in self._specs), default=0.0)
-        return all(pod.has_ended(deadline_s) for pod in self.pods)
+        now_s = time.monotonic()
+        deadline_s = now_s + max((pod.grace_s for pod in self._specs), default=0.0)
+        while not all(pod.has_ended(min(now_s + _LOOK_PERIOD_S, deadline_s)) for pod in self.pods):
+            now_s = time.monotonic()
+            # Whoever asks twice does not want to wait.
+            if now_s >= deadline_s or self._end_requests.num_noted > num_noted:
+                for pod in self.pods:
+                    pod.kill()
+                return
 
 
 def _make_folders(mark: str, machine: MachineFolders) -> HostFolders:

@@ -7,6 +7,7 @@ from rich.console import Console
 from pipelineserve.api import PipelineServe
 from pipelineserve_cli.demo import run_plan
 from pipelineserve_cli.demo_plan import mixed_plan
+from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.local_objects import with_engine_argument
 from pipelineserve_cli.local_server import LocalServer
 
@@ -28,7 +29,11 @@ def record_demo(
         KeyboardInterrupt: Ctrl-C.
     """
     traced = with_engine_argument(resource, f"--trace-file={record_file.absolute()}")
-    with LocalServer(traced, port, None, console, lambda _: None) as server:
+    with (
+        EndRequests() as end_requests,
+        LocalServer(traced, port, None, console, lambda _: None, end_requests) as server,
+    ):
         server.wait_ready()
         plan = mixed_plan(seed, num_requests, rate_per_s)
-        run_plan(plan, server.url, resource, console)
+        with end_requests.heeded_anywhere():
+            run_plan(plan, server.url, resource, console)

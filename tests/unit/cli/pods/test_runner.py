@@ -6,14 +6,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_server import PATIENCE_S, all_have_ended, has_ended, wait_until
+from engine_server import all_have_ended, has_ended, wait_until
+from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.pods.keeper import marked_pids
 from pipelineserve_cli.pods.volumes import SHARED_MEMORY
 from small_pods import (
@@ -127,17 +127,33 @@ def test_containers_that_do_not_end_in_time_are_killed(folder: Path, heard: Hear
 
 def test_a_second_ctrl_c_ends_at_once(folder: Path, heard: Heard) -> None:
     small = a_set(a_container("one", SAYS_PID + STUBBORN), grace_s=3600)
-    with a_run(folder, heard, small) as run:
+    with EndRequests() as requests, a_run(folder, heard, small, end_requests=requests) as run:
         heard.wait_said("one", "waits")
-        asked = run.pods[0].has_ended
+        os.kill(os.getpid(), signal.SIGINT)
+        assert requests.num_noted == 1
+        # Another one, once the end is under way.
+        asked = run.pods[0].ask_to_end
 
-        def interrupted(deadline_s: float) -> bool:
-            del deadline_s
-            raise KeyboardInterrupt
+        def asked_twice() -> None:
+            asked()
+            os.kill(os.getpid(), signal.SIGINT)
 
-        run.pods[0].has_ended = interrupted  # type: ignore[method-assign]
+        run.pods[0].ask_to_end = asked_twice  # type: ignore[method-assign]
+    assert requests.num_noted == 2
     assert has_ended(int(heard.said("one")[0]))
-    assert asked(time.monotonic() + PATIENCE_S)
+
+
+def test_the_ctrl_c_that_ends_a_run_does_not_hurry_it(folder: Path, heard: Heard) -> None:
+    orderly = (
+        "import signal, sys\n"
+        "def end(*_): print('ends in order', file=sys.stderr, flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+    )
+    small = a_set(a_container("one", orderly + WAITS))
+    with EndRequests() as requests, a_run(folder, heard, small, end_requests=requests):
+        heard.wait_said("one", "waits")
+        os.kill(os.getpid(), signal.SIGINT)
+    assert heard.said("one") == ["waits", "ends in order"]
 
 
 def test_an_edit_of_a_config_map_reaches_files_at_once_and_variables_with_the_next_start(

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from control_turns import Course, make_request
 from pipelineserve.errors import InvalidInputError
-from pipelineserve_cli.main import pserve
+from pipelineserve_cli.commands import pserve
 from pipelineserve_cli.replays.comparison import compare
 from pipelineserve_controller.journal import Entry, Journal, journal_files
 from pipelineserve_engine.generation import GenerationRequest
