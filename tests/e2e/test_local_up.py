@@ -1,8 +1,11 @@
 """`pserve local up` as a user runs it: serves, measures, says what is wrong, leaves nothing."""
 
 import json
+import random
 import signal
 import socket
+import subprocess
+import time
 from pathlib import Path
 
 import httpx
@@ -61,6 +64,29 @@ def test_ctrl_c_while_loading_ends_everything(manifest: Path, port: int) -> None
         assert all_have_ended(pids)
         assert list(run.temporary_folder.iterdir()) == []
     assert "Traceback" not in run.log
+
+
+@pytest.mark.timeout(900)
+def test_ctrl_c_at_any_moment_of_the_start_ends_everything(manifest: Path, port: int) -> None:
+    began_s = time.monotonic()
+    with local_up(manifest, port) as run:
+        run.wait_controlled()
+        whole_s = time.monotonic() - began_s
+    chance = random.Random(20)
+    for moment_s in sorted(chance.uniform(0.0, whole_s) for _ in range(10)):
+        with local_up(manifest, port) as run:
+            with pytest.raises(subprocess.TimeoutExpired):
+                run.process.wait(moment_s)
+            pids = run.descendants()
+            run.process.send_signal(signal.SIGINT)
+            status = run.wait()
+            assert all_have_ended(pids), moment_s
+            assert list(run.temporary_folder.iterdir()) == [], moment_s
+        # While commands are imported the signal itself ends it; then it is told as a failure, until
+        # there is something to end in order.
+        assert status in {-signal.SIGINT, 130, 0}, (moment_s, run.log)
+        if status != -signal.SIGINT:
+            assert "Traceback" not in run.log, (moment_s, run.log)
 
 
 def test_the_engine_ends_by_itself_when_pserve_is_killed(manifest: Path, port: int) -> None:
