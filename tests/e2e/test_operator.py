@@ -11,7 +11,7 @@ import pytest
 from tools.crd import NAME, crd
 
 from engine_server import wait_until
-from kube_cluster import KubeApi, control_plane, starter
+from kube_cluster import KubeApi, control_plane, foreign_definitions, starter
 from operator_process import OperatorProcess, operator_running
 from pipelineserve_operator.moments import text_of
 from pipelineserve_operator.render import JsonObject
@@ -293,6 +293,55 @@ def test_an_operator_that_was_killed_is_followed_and_a_rollout_goes_on(place: Pl
     with operator_running(place.api.kubeconfig, place.namespace, place.folder):
         place.wait_until_ready()
         assert place.sets() == ["small-r0-e1", "small-r1-e1"]
+
+
+def test_a_group_starts_anew_once_a_pod_waits_for_its_deleted_key(
+    place: Place, operator: OperatorProcess
+) -> None:
+    place.create({"parallelism.stagesPerPod": 2})
+    place.wait_until_ready()
+    place.api.delete(place.path("api/v1", "secrets", "small-r0-e0-key"))
+    # Its pod of the second stage is made anew on some node, which cannot mount its volumes.
+    name = "small-r0-e0-w-1"
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    place.api.create(place.path("api/v1", "pods", f"{name}/binding"), binding)
+    status = status_of(place.pods()[name], is_ready=False)
+    for one in status["status"]["containerStatuses"]:
+        one["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    place.api.merge(place.path("api/v1", "pods", f"{name}/status"), status)
+    events = place.path("api/v1", "events")
+    wait_until(
+        lambda: {one["message"] for one in place.api.get(events)["items"]},
+        lambda messages: "replica 0 drains: KeyLost" in messages,
+    )
+    assert place.api.get(place.path("api/v1", "secrets"))["items"] == []
+    assert operator.is_running
+
+
+def test_kinds_for_monitoring_that_come_later_are_used_without_a_restart(
+    place: Place, operator: OperatorProcess
+) -> None:
+    names = ("podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com")
+    known = {one["metadata"]["name"] for one in place.api.get(CRDS)["items"]}
+    if known & set(names):
+        pytest.skip("the cluster has the kinds for monitoring already")
+    definitions = {one["metadata"]["name"]: one for one in foreign_definitions()}
+    place.create({"monitoring.enabled": True})
+    place.wait_until_ready()
+    try:
+        for name in names:
+            place.api.apply(f"{CRDS}/{name}", definitions[name])
+        operator.wait_for_line("other kinds for monitoring are known")
+        for plural, made in (("podmonitors", "small-pods"), ("prometheusrules", "small-targets")):
+            path = place.path("apis/monitoring.coreos.com/v1", plural)
+            wait_until(
+                lambda path=path: [one["metadata"]["name"] for one in place.api.get(path)["items"]],  # type: ignore[misc]
+                lambda found, made=made: found == [made],  # type: ignore[misc]
+            )
+    finally:
+        for name in names:
+            place.api.delete(f"{CRDS}/{name}")
 
 
 def test_what_cannot_be_becomes_a_condition(place: Place, operator: OperatorProcess) -> None:
