@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM as requests to end: noted at once, heeded where nothing is half done.
 
-Left to itself, Python raises `KeyboardInterrupt` wherever the program happens to be. In a callback of
-a weak reference, which every import has, it is printed and lost; between the start of a process and
-the note of it, the process is lost.
+Left to itself, Python raises `KeyboardInterrupt` wherever the program happens to be. In a callback
+of a weak reference, which every import has, it is printed and lost; between the start of a process
+and the note of it, the process is lost.
 """
 
 import signal

@@ -93,10 +93,16 @@ class LocalRun:
         options, console = self._options, self._console
         page_port = options.page_port if options.control else None
         server = LocalServer(
-            self._resource, options.port, page_port, console, self._show_log, self._end_requests
+            self._resource,
+            options.port,
+            page_port,
+            console,
+            self._show_log,
+            end_requests=self._end_requests,
         )
         for note in inactive_fields(self._resource, has_control=options.control):
             console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
+        self._end_requests.check()  # or what has not begun yet would begin, and end
         with server:
             try:
                 self._load(server)
@@ -117,7 +123,11 @@ class LocalRun:
         if options.demo:
             with self._end_requests.heeded_anywhere():
                 run_demo(
-                    server.url, resource, seed=options.seed, console=console, as_json=options.as_json
+                    server.url,
+                    resource,
+                    seed=options.seed,
+                    console=console,
+                    as_json=options.as_json,
                 )
         if options.exits:
             return

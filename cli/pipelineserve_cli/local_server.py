@@ -53,6 +53,7 @@ class LocalServer:
         page_port: int | None,
         console: Console,
         show_log: Callable[[str], None],
+        *,
         end_requests: EndRequests,
     ) -> None:
         require_local(resource)

@@ -8,12 +8,12 @@ from typing import NoReturn
 
 def main() -> None:
     """Run the command; errors that a user can mend end with one message and status 1."""
-    # Nothing has begun while commands are imported, so the system may end this at once. An exception
-    # could be lost in the midst of an import. And a shell that starts this in the background lets
-    # it inherit an ignored SIGINT; whoever sends one nevertheless means it.
+    # Nothing has begun while commands are imported, so the system may end this at once; an
+    # exception could be lost in the midst of an import. And a shell that starts this in the
+    # background lets it inherit an ignored SIGINT; whoever sends one nevertheless means it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    from pipelineserve_cli.commands import run
+    from pipelineserve_cli.commands import run  # noqa: PLC0415 # not before the lines above
 
     # Both end through every block that has something to end itself.
     signal.signal(signal.SIGINT, signal.default_int_handler)

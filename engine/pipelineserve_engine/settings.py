@@ -203,7 +203,6 @@ def parse_settings(arguments: Sequence[str]) -> EngineSettings:
     )
 
 
-
 def _host_faults(settings: EngineSettings) -> list[Fault]:
     """Stages on other hosts need all that belongs to them, stages of this host nothing of it."""
     belonging = ("leader_address", "leader_port", "group_key_file")

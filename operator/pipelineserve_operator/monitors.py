@@ -1,4 +1,4 @@
-"""Which kinds for monitoring the cluster knows: these come and go with another project's release."""
+"""Which kinds for monitoring the cluster knows: they come and go with another project's release."""
 
 import asyncio
 import logging

@@ -168,7 +168,7 @@ def is_established(api: KubeApi, name: str) -> bool:
     }
 
 
-# What the plugin OwnerReferencesPermissionEnforcement asks, which OpenShift has and others may have:
+# What the plugin OwnerReferencesPermissionEnforcement asks, which OpenShift has and others may too:
 # who makes the deletion of an owner wait must be allowed to change the owner's finalizers.
 OWNERS_ARE_CHECKED = """
 !has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(owner,
@@ -177,7 +177,7 @@ OWNERS_ARE_CHECKED = """
     .namespace(request.namespace).name(owner.name).check('update').allowed())
 """
 IN_THE_API_SERVERS_WORDS = (
-    "'cannot update resource \"pipelineserves/finalizers\" in API group \"pipelineserve.dev\" "
+    '\'cannot update resource "pipelineserves/finalizers" in API group "pipelineserve.dev" '
     "in the namespace \"' + request.namespace + '\"'"
 )
 # Is refused from the moment on that the policy is in force.

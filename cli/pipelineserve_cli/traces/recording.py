@@ -31,7 +31,9 @@ def record_demo(
     traced = with_engine_argument(resource, f"--trace-file={record_file.absolute()}")
     with (
         EndRequests() as end_requests,
-        LocalServer(traced, port, None, console, lambda _: None, end_requests) as server,
+        LocalServer(
+            traced, port, None, console, lambda _: None, end_requests=end_requests
+        ) as server,
     ):
         server.wait_ready()
         plan = mixed_plan(seed, num_requests, rate_per_s)

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import OVERALL_HEALTH, HealthServicer
 
 from pipelineserve.errors import EngineUnavailableError
+from pipelineserve.wire import keepalive
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from pipelineserve.wire.v1 import scheduler_pb2_grpc
 from pipelineserve_engine.control.address import (
@@ -48,9 +49,8 @@ _OPTIONS = (
     # A second server on the same port is an error and not a lottery.
     ("grpc.so_reuseport", 0),
     # A watcher whose machine has gone ends its session within a minute.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    *keepalive.ENGINE.options(),
+    *keepalive.SIDECAR.allowed(),
 )
 
 logger = logging.getLogger(__name__)

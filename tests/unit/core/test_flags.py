@@ -11,6 +11,8 @@ from pipelineserve.flags import faults_of_bounds, settings_from_flags
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Of a server that does not exist."""
+
     folder: Path = field(metadata={"help": "folder that is served"})
     num_threads: int = field(default=4, metadata={"help": "threads that serve it"})
     pause_s: float = field(default=0.5, metadata={"help": "seconds between two looks"})

@@ -229,4 +229,4 @@ def test_a_cluster_that_refuses_even_the_question_for_a_key_hinders_no_look() ->
     operating.cluster.fail = refuse
     operating.look()
     assert epochs(operating) == ["e0"]
-    assert operating.condition("Ready")[0] == "False"
+    assert operating.condition("PodsReady")[0] == "False"
