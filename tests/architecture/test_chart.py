@@ -14,6 +14,7 @@ from cluster_programs import ClusterPrograms, CommandError, program
 from helm_chart import CHART, NAMESPACE, JsonObject, of_kind, rendered, the
 from pipelineserve import metrics
 from pipelineserve_controller.settings import SidecarSettings
+from promql import known, selected
 
 pytestmark = pytest.mark.skipif(program("helm") is None, reason="needs helm")
 
@@ -213,11 +214,13 @@ def test_a_given_issuer_leaves_no_authority_of_our_own() -> None:
 def test_alerts_are_about_metrics_that_the_operator_has() -> None:
     values = {"monitoring": {"prometheusRule": {"enabled": True}}}
     (group,) = the(rendered(values), "PrometheusRule")["spec"]["groups"]
-    named = {
-        name for rule in group["rules"] for name in re.findall(r"pipelineserve_\w+", rule["expr"])
-    }
-    assert named
-    assert named <= {metric.name for metric in metrics.OPERATOR_CATALOGUE}
+    series = known(metrics.OPERATOR_CATALOGUE)
+    for rule in group["rules"]:
+        asked = selected(rule["expr"])
+        assert asked
+        for one in asked:
+            assert one.labels <= series[one.name], rule["expr"]
+            assert "namespace" in one.labels, "of this release only"
 
 
 def test_notes_say_the_next_commands_and_warn_of_what_deletes_everything() -> None:

@@ -1,6 +1,5 @@
 """What all groups of a resource share: objectives, Services, who may reach it, budgets, alerts."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from pipelineserve_operator.render import (
     shared_objects,
     subject_of,
 )
+from promql import TARGET_LABELS, known, selected
 from rendering import SETTINGS, UID, a_subject, of_kind, pods_of
 from resource_documents import changed
 
@@ -209,16 +209,40 @@ def test_a_rate_spans_several_scrapes_however_short_the_window_is() -> None:
     assert "[240s]" in found["PipelineServeTTFTAboveTarget"]
 
 
-def test_alerts_use_metrics_of_the_catalogue_only() -> None:
-    catalogue = (*metrics.CATALOGUE, *metrics.CONTROLLER_CATALOGUE)
-    names = {f"{metric.name}{end}" for metric in catalogue for end in ("", "_bucket")}
-    used = {
-        name
-        for expression in rules({}).values()
-        for name in re.findall(r"\bpipelineserve_\w+(?=\{)", expression)
-    }
-    assert used
-    assert used <= names
+EVERY_ALERT: dict[str, Any] = {
+    "slo": {
+        "ttft": {"percentile": 99, "milliseconds": 700},
+        "tpot": {"percentile": 50, "milliseconds": 80},
+    },
+    "monitoring.interval": "500ms",
+}
+
+
+def test_prometheus_takes_every_alert_and_the_product_has_what_they_ask_for() -> None:
+    series = known((*metrics.CATALOGUE, *metrics.CONTROLLER_CATALOGUE))
+    found = rules(EVERY_ALERT)
+    assert len(found) == 6
+    for expression in found.values():
+        asked = selected(expression)
+        assert asked
+        for one in asked:
+            assert one.labels <= series[one.name], expression
+            assert one.labels >= TARGET_LABELS, "of this resource only"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sum by (le) (rate(pipelineserve_ttft_seconds_bucket[60s])",
+        "rate(pipelineserve_ttft_seconds_bucket) > 1",
+        "histogram_quantile(pipelineserve_ttft_seconds_bucket, 0.9)",
+        'pipelineserve_slo_feasible{namespace="a"} = 0',
+        '{namespace="a"} > 0',
+    ],
+)
+def test_what_prometheus_would_not_take_is_refused_here_too(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        selected(expression)
 
 
 def test_what_pods_need_comes_before_them() -> None:
