@@ -1,47 +1,64 @@
-"""All commands of `pserve`."""
+"""All commands of `pserve`, each imported when it is asked for: together they take a second."""
 
 import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.metadata import version
 
 import click
 
 from pipelineserve.errors import PipelineServeError
-from pipelineserve_cli.get.command import get
-from pipelineserve_cli.load.command import load
-from pipelineserve_cli.local import local
-from pipelineserve_cli.plan.command import plan
-from pipelineserve_cli.profiles.command import profile
-from pipelineserve_cli.render import render
-from pipelineserve_cli.replays.command import replay
-from pipelineserve_cli.reproduce.command import reproduce
-from pipelineserve_cli.simulate.command import simulate
-from pipelineserve_cli.status.command import status
-from pipelineserve_cli.traces.command import trace
+
+COMMANDS: Mapping[str, str] = {
+    "get": "pipelineserve_cli.get.command",
+    "load": "pipelineserve_cli.load.command",
+    "local": "pipelineserve_cli.local",
+    "plan": "pipelineserve_cli.plan.command",
+    "profile": "pipelineserve_cli.profiles.command",
+    "render": "pipelineserve_cli.render",
+    "replay": "pipelineserve_cli.replays.command",
+    "reproduce": "pipelineserve_cli.reproduce.command",
+    "simulate": "pipelineserve_cli.simulate.command",
+    "status": "pipelineserve_cli.status.command",
+    "trace": "pipelineserve_cli.traces.command",
+}
+"""By name, the module that has a command of that name."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class ImportingGroup(click.Group):
+    """Finds commands in their modules."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None if there is none."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(cls=ImportingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("pipelineserve"), prog_name="pserve")
-def pserve() -> None:
+@click.pass_obj
+def pserve(begin: Callable[[], None] | None) -> None:
     """Serve large language models with pipeline parallelism under latency targets."""
+    if begin is not None:
+        begin()
 
 
-pserve.add_command(get)
-pserve.add_command(load)
-pserve.add_command(local)
-pserve.add_command(plan)
-pserve.add_command(profile)
-pserve.add_command(render)
-pserve.add_command(replay)
-pserve.add_command(reproduce)
-pserve.add_command(simulate)
-pserve.add_command(status)
-pserve.add_command(trace)
+def run(begin: Callable[[], None]) -> int:
+    """Run the command that the command line names; its exit status.
 
-
-def run() -> int:
-    """Run the command that the command line names; its exit status."""
+    Args:
+        begin: is called once the command is imported, before it runs.
+    """
     try:
-        pserve.main(standalone_mode=False)
+        pserve.main(standalone_mode=False, obj=begin)
     except click.ClickException as error:
         error.show()
         return error.exit_code

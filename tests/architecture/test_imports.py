@@ -9,6 +9,8 @@ import pytest
 from tools.distributions import closure, declared, installed_imports, providers
 from tools.sources import ROOT, modules_of, package_folders, read_pyproject
 
+from pipelineserve_cli.commands import COMMANDS
+
 # Refuses imports as if the distributions were not installed, then imports the named modules.
 IMPORT_WITHOUT = """
 import importlib, sys
@@ -78,7 +80,7 @@ def test_core_imports_with_the_base_installation_alone() -> None:
 
 
 def test_the_command_line_imports_without_the_engine_installed() -> None:
-    assert import_with_only(("cli",), ["pipelineserve_cli.commands"]) == ""
+    assert import_with_only(("cli",), ["pipelineserve_cli.main", *COMMANDS.values()]) == ""
 
 
 def test_the_installation_in_these_tests_lacks_what_it_should() -> None:
