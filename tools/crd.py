@@ -86,6 +86,7 @@ def _columns() -> list[Schema]:
         return {"name": name, "type": "string", "jsonPath": path, **more}
 
     ready = '.status.conditions[?(@.type=="Ready")]'
+    control = '.status.conditions[?(@.type=="ControlEffective")]'
     return [
         column("Ready", f"{ready}.status"),
         column("Replicas", ".status.summary.replicas"),
@@ -96,6 +97,7 @@ def _columns() -> list[Schema]:
         column("Mode", ".status.mode"),
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         column("Reason", f"{ready}.reason", priority=1),
+        column("Control", f"{control}.reason", priority=1),
         column("Endpoint", ".status.endpoint", priority=1),
     ]
 

@@ -13,6 +13,7 @@ from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.local_limits import inactive_fields
 from pipelineserve_cli.local_server import LocalServer
 from pipelineserve_cli.manifests import read_resource
+from pipelineserve_cli.sglang_python import FLAG, VARIABLE
 
 _LOOK_PERIOD_S = 0.3
 
@@ -29,6 +30,7 @@ class UpOptions:
     exits: bool
     as_json: bool
     seed: int
+    sglang_python: Path | None
     verbose: bool
 
 
@@ -68,6 +70,13 @@ def local() -> None:
 @click.option("--exit", "exits", is_flag=True, help="End after the demo instead of serving on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the demo's figures as JSON.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the demo's arrivals.")
+@click.option(
+    FLAG,
+    envvar=VARIABLE,
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, executable=True, path_type=Path),
+    help="Python of an environment with SGLang and the add-on, for manifests whose engine it is.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of all containers.")
 def up(**given: Any) -> None:
     """Serve the manifest's model until Ctrl-C.
@@ -99,6 +108,7 @@ class LocalRun:
             console,
             self._show_log,
             end_requests=self._end_requests,
+            sglang_python=options.sglang_python,
         )
         for note in inactive_fields(self._resource, has_control=options.control):
             console.print(f"note: {note}", style="yellow", highlight=False, markup=False)

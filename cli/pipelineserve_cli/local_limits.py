@@ -1,5 +1,7 @@
 """What local mode cannot run, and which fields have no effect in it."""
 
+from pathlib import Path
+
 from pipelineserve.api import (
     ChunkingPolicy,
     EngineType,
@@ -9,6 +11,7 @@ from pipelineserve.api import (
     RebalancingMode,
 )
 from pipelineserve.errors import Fault, InvalidInputError
+from pipelineserve_cli.sglang_python import FLAG, VARIABLE
 
 # Parts of the spec that only a cluster obeys.
 _CLUSTER_FIELDS = (
@@ -23,20 +26,21 @@ _CLUSTER_FIELDS = (
 _NO_EFFECT = "has no effect in local mode"
 
 
-def require_local(resource: PipelineServe) -> None:
+def require_local(resource: PipelineServe, sglang_python: Path | None) -> None:
     """Refuse what cannot run on this machine.
+
+    Args:
+        resource: to run.
+        sglang_python: that SGLang would run in; None: there is none.
 
     Raises:
         InvalidInputError: with all of it.
     """
     spec = resource.spec
     faults = []
-    if spec.engine.type is not EngineType.TORCH:
-        text = f"local mode runs Torch only, got {spec.engine.type.value}; set it to Torch"
-        faults.append(Fault("spec.engine.type", text))
-    if spec.parallelism.tensor_parallel != 1:
-        text = f"the Torch engine has no tensor parallelism, got {spec.parallelism.tensor_parallel}"
-        faults.append(Fault("spec.parallelism.tensorParallel", f"{text}; set it to 1"))
+    if spec.engine.type is EngineType.SGLANG and sglang_python is None:
+        text = "SGLang is not installed here; name the Python of an environment that has it with "
+        faults.append(Fault("spec.engine.type", f"{text}{FLAG} or {VARIABLE}, or set it to Torch"))
     if spec.api.key_secret_ref is not None:
         text = "local mode has no secrets; leave it out, the API listens on loopback only"
         faults.append(Fault("spec.api.keySecretRef", text))
@@ -59,11 +63,18 @@ def inactive_fields(resource: PipelineServe, *, has_control: bool) -> list[Fault
     notes += [
         Fault(_in_camel_case(name), _NO_EFFECT) for name, is_given in cluster_only if is_given
     ]
-    return notes + _from_this_environment(spec)
+    return notes + _of_shared_devices(spec) + _from_this_environment(spec)
 
 
 def _has_size_limit(spec: PipelineServeSpec) -> bool:
     return spec.model.cache is not None and spec.model.cache.size_limit is not None
+
+
+def _of_shared_devices(spec: PipelineServeSpec) -> list[Fault]:
+    if spec.engine.type is not EngineType.SGLANG or spec.parallelism.pods_per_replica == 1:
+        return []
+    text = "pods of one machine share its GPUs, which only a cluster divides among them"
+    return [Fault("spec.parallelism.stagesPerPod", f"{text}; leave it out, unless on CPUs")]
 
 
 def _from_this_environment(spec: PipelineServeSpec) -> list[Fault]:

@@ -10,8 +10,13 @@ from pipelineserve_operator.render import JsonObject, OperatorSettings, Subject,
 from pipelineserve_operator.render.configuration import control_config_map
 from pipelineserve_operator.render.containers import SIDECAR
 
-# Images are this environment, users are this user, and sidecars have the ConfigMap's file alone.
-_SETTINGS = OperatorSettings(engine_image="local", controller_image="local", user_id=None)
+# SGLang may have an environment of its own; whatever else runs is in this one.
+SGLANG_IMAGE = "sglang"
+_IMAGE = "local"
+# Users are this user, and sidecars have the ConfigMap's file alone.
+_SETTINGS = OperatorSettings(
+    engine_image=_IMAGE, controller_image=_IMAGE, sglang_image=SGLANG_IMAGE, user_id=None
+)
 
 
 class LocalObjects:
@@ -25,7 +30,7 @@ class LocalObjects:
     """
 
     def __init__(self, resource: PipelineServe) -> None:
-        self._subject = _with_one_replica(subject_without_cluster(resource, None))
+        self._subject = _as_local(subject_without_cluster(resource, None))
         self.objects: Sequence[JsonObject] = all_objects(self._subject, _SETTINGS)
 
     def pods(self, *, has_control: bool) -> list[PodSpec]:
@@ -42,7 +47,7 @@ class LocalObjects:
 
     def edited(self, resource: PipelineServe) -> list[JsonObject]:
         """The objects that an edit of live fields changes, with the next generation."""
-        self._subject = _with_one_replica(
+        self._subject = _as_local(
             replace(self._subject, spec=resource.spec, generation=self._subject.generation + 1)
         )
         return [control_config_map(self._subject, _SETTINGS)]
@@ -55,5 +60,8 @@ def with_engine_argument(resource: PipelineServe, argument: str) -> PipelineServ
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"engine": more})})
 
 
-def _with_one_replica(subject: Subject) -> Subject:
-    return replace(subject, spec=subject.spec.model_copy(update={"replicas": 1}))
+def _as_local(subject: Subject) -> Subject:
+    """With one replica, and without the resource's own image."""
+    engine = subject.spec.engine.model_copy(update={"image": None})
+    changed = {"replicas": 1, "engine": engine}
+    return replace(subject, spec=subject.spec.model_copy(update=changed))

@@ -2,7 +2,7 @@
 
 import os
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,18 +13,19 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from pipelineserve.api import PipelineServe
+from pipelineserve.api import EngineType, PipelineServe
 from pipelineserve.errors import ControllerUnavailableError, EngineUnavailableError
 from pipelineserve.model_cache import default_cache_dir
 from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.local_failures import controller_failure, failure_of
 from pipelineserve_cli.local_limits import require_local
-from pipelineserve_cli.local_objects import LocalObjects
+from pipelineserve_cli.local_objects import SGLANG_IMAGE, LocalObjects
 from pipelineserve_cli.pods.containers import ContainerEnd, ContainerId, Listeners
 from pipelineserve_cli.pods.forwarding import PortForward
 from pipelineserve_cli.pods.pod import Pod
-from pipelineserve_cli.pods.runner import MachineFolders, PodRunner
+from pipelineserve_cli.pods.runner import Machine, PodRunner
 from pipelineserve_cli.pods.volumes import SHARED_MEMORY
+from pipelineserve_cli.sglang_python import chosen_python, require_sglang
 from pipelineserve_operator.render import places
 from pipelineserve_operator.render.containers import SIDECAR
 
@@ -41,6 +42,7 @@ class LocalServer:
         console: for progress.
         show_log: called with each line of a log, from threads.
         end_requests: heeded while it waits; one that comes while pods end ends them by force.
+        sglang_python: that SGLang runs in; None: the one that runs this, if it has it.
 
     Raises:
         PipelineServeError: the resource asks for what cannot run here.
@@ -55,8 +57,13 @@ class LocalServer:
         show_log: Callable[[str], None],
         *,
         end_requests: EndRequests,
+        sglang_python: Path | None = None,
     ) -> None:
-        require_local(resource)
+        python = chosen_python(sglang_python)
+        require_local(resource, python)
+        self._pythons = {} if python is None else {SGLANG_IMAGE: python}
+        if python is not None and resource.spec.engine.type is EngineType.SGLANG:
+            require_sglang(python)
         self._port, self._page_port = port, page_port
         self._console = console
         self._show_log = show_log
@@ -80,8 +87,9 @@ class LocalServer:
             if self._page_port is not None:
                 self._page = stack.enter_context(self._page_forward(self._page_port))
             listeners = Listeners(self._hear_line, self._ends.put)
+            machine = _this_machine(self._pythons)
             runner = PodRunner(
-                self._pods, self._objects.objects, _machine_folders(), listeners, self._end_requests
+                self._pods, self._objects.objects, machine, listeners, self._end_requests
             )
             self._runner = stack.enter_context(runner)
             self._api.lead_to(self._leader.address, places.API_PORT)
@@ -211,7 +219,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _machine_folders() -> MachineFolders:
+def _this_machine(pythons: Mapping[str, Path]) -> Machine:
     # Fetched weights stay where all runs find them, and the user's own home has keys to hubs.
     cache = default_cache_dir(os.environ).absolute()
     for folder in (cache, cache / "claims"):
@@ -221,4 +229,4 @@ def _machine_folders() -> MachineFolders:
         places.HOME_FOLDER: Path.home(),
         str(SHARED_MEMORY): SHARED_MEMORY,
     }
-    return MachineFolders(cache / "claims", shared)
+    return Machine(cache / "claims", shared, pythons)

@@ -130,6 +130,7 @@ def status_of(
         is_control_effective=is_effective(link, moment.observation),
         slo_met=pb.VERDICT_UNKNOWN,
         slo_feasible=pb.VERDICT_UNKNOWN,
+        inactive_reason=link.engine.inactive_reason if link.engine else "",
     )
     observation, turn = moment.observation, moment.turn
     if observation is None or turn is None:

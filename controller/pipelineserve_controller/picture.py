@@ -126,6 +126,7 @@ def _engine(engine: EngineFacts | None) -> EngineState | None:
         static_chunk_tokens=engine.static_chunk_tokens,
         kv_tokens=engine.kv_tokens,
         capabilities=tuple(capability.value for capability in engine.capabilities),
+        inactive_reason=engine.inactive_reason,
     )
 
 

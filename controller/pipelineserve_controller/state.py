@@ -34,7 +34,12 @@ class ConnectionState:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the engine said of itself when the session was opened."""
+    """What the engine said of itself when the session was opened.
+
+    Attributes:
+        inactive_reason: why it serves but cannot be controlled, in its own words; empty where it
+            can, and from controllers that do not know.
+    """
 
     name: str
     version: str
@@ -44,6 +49,7 @@ class EngineState:
     static_chunk_tokens: int
     kv_tokens: int
     capabilities: tuple[str, ...]
+    inactive_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

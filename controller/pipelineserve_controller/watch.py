@@ -40,7 +40,7 @@ class EngineLink:
         settings: where the engine is, and by which files it is known.
         unix_s: the wall clock, for the screen only.
         chance: spreads attempts to connect.
-        silence_s: how long a session may be silent.
+        silence_s: how long a session may be silent, unless the engine cannot be controlled.
 
     Attributes:
         engine: of the open session; None without one.
@@ -143,7 +143,7 @@ class EngineLink:
             call = stub.Watch(pb.WatchRequest(controller_name=_CONTROLLER_NAME))
             while not self._must_reopen:
                 # Python 3.11's `wait_for` loses a cancellation that comes with an event.
-                async with asyncio.timeout(self._silence_s):
+                async with asyncio.timeout(self._patience_s):
                     event = await call.read()
                 if not isinstance(event, pb.WatchEvent):
                     return  # the stream's end
@@ -155,6 +155,12 @@ class EngineLink:
                     case _:
                         pass  # an event of a newer contract, which additions may bring
 
+    @property
+    def _patience_s(self) -> float | None:
+        """How long the session may be silent; one that cannot be controlled has nothing to tell."""
+        is_inactive = self.engine is not None and bool(self.engine.inactive_reason)
+        return None if is_inactive else self._silence_s
+
     def _open(self, engine: EngineFacts, stub: "SchedulerControlAsyncStub") -> None:
         self._inbox, self._stub, self._sequence = Inbox(), stub, 0
         self._must_reopen = self.is_superseded = False
@@ -162,6 +168,8 @@ class EngineLink:
         self.num_sessions += 1
         self.since_unix_s = self._unix_s()
         logger.info("engine connected: %s, session %d", engine.name, engine.epoch)
+        if engine.inactive_reason:
+            logger.warning("the engine cannot be controlled: %s", engine.inactive_reason)
 
     def _lose(self, problem: str) -> None:
         if self.is_connected:

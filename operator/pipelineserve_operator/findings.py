@@ -16,6 +16,7 @@ class LinkReason(Enum):
     EFFECTIVE = "PolicyInForce"
     NOT_EFFECTIVE = "PolicyNotInForce"
     ENGINE_DISCONNECTED = "EngineDisconnected"
+    ENGINE_INACTIVE = "EngineInactive"
     MODE_ADVISORY = "ModeAdvisory"
     MODE_PAUSED = "ModePaused"
     FRESH = "MetricsFresh"

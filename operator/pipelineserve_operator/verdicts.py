@@ -66,6 +66,14 @@ def _effective_when_active(replicas: Replicas, spec: PipelineServeSpec) -> Findi
             LinkReason.ENGINE_DISCONNECTED,
             f"{_named(_indices(apart))}: the controller does not reach the engine",
         )
+    inactive = [one for one in replicas.heard if one.status.inactive_reason]
+    if inactive:
+        return Finding(
+            Answer.NO,
+            LinkReason.ENGINE_INACTIVE,
+            f"{_named(_indices(inactive))}: the engine serves but cannot be controlled: "
+            f"{inactive[0].status.inactive_reason}",
+        )
     idle = [one for one in replicas.heard if not one.status.is_control_effective]
     if idle:
         return Finding(

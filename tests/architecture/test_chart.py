@@ -24,6 +24,7 @@ EVERYTHING: dict[str, Any] = {
     "image": {"registry": "mirror.example:5000", "digest": f"sha256:{'a' * 64}"},
     "imagePullSecrets": [{"name": "registry"}],
     "engine": {"image": {"repository": "own/engine", "tag": "2"}},
+    "sglang": {"image": {"registry": "gpu.example", "digest": f"sha256:{'b' * 64}"}},
     "servingPods": {"userId": None, "listenHost": "::"},
     "watchNamespaces": ["models", "more-models"],
     "crds": {"keep": False},
@@ -61,6 +62,7 @@ def test_helm_finds_no_fault(values: JsonObject) -> None:
         ({"imagePullPolicy": "Always"}, "imagePullPolicy"),
         ({"image": {"name": "a"}}, "image"),
         ({"image": {"digest": "latest"}}, "image/digest"),
+        ({"sglang": {"image": {"version": "0.5"}}}, "sglang/image"),
         ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
         ({"replicaCount": "2"}, "replicaCount"),
         ({"watchNamespaces": "models"}, "watchNamespaces"),
@@ -117,11 +119,13 @@ def test_further_objects_are_taken_as_maps_and_as_templates() -> None:
 
 def test_images_come_from_the_mirror_by_digest_or_tag() -> None:
     assert set(images(rendered())) == {
-        f"pipelineserve/{name}:{project_version()}" for name in ("operator", "engine", "controller")
+        f"pipelineserve/{name}:{project_version()}"
+        for name in ("operator", "engine", "sglang", "controller")
     }
     assert set(images(rendered(EVERYTHING))) == {
         f"mirror.example:5000/pipelineserve/operator@sha256:{'a' * 64}",
         "mirror.example:5000/own/engine:2",
+        f"gpu.example/pipelineserve/sglang@sha256:{'b' * 64}",
         f"mirror.example:5000/pipelineserve/controller:{project_version()}",
     }
 
@@ -246,7 +250,7 @@ def images(objects: list[JsonObject]) -> Iterator[str]:
     (container,) = the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     yield container["image"]
     for argument in container["args"]:
-        if match := re.fullmatch(r"--(?:engine|controller)-image=(.*)", argument):
+        if match := re.fullmatch(r"--(?:engine|sglang|controller)-image=(.*)", argument):
             yield match[1]
 
 

@@ -15,7 +15,7 @@ from tools.page_pictures import SCREENS, Screen, take_picture
 from engine_server import wait_until
 from page_server import StateSource, served_page
 from pipelineserve_controller.state import SidecarState
-from sidecar_states import NOW_UNIX_S, busy_state, empty_state, late_state
+from sidecar_states import NOW_UNIX_S, busy_state, empty_state, inactive_state, late_state
 
 # Text against what lies behind it, as WCAG 2 defines contrast; only what can be seen.
 POOR_CONTRASTS = """() => {
@@ -235,6 +235,15 @@ def test_a_controller_that_another_has_replaced_says_so(visitor: Visitor) -> Non
     control = replace(state.control, is_effective=False, is_superseded=True)
     page = visitor.visit(replace(state, control=control)).page
     assert text(page, "#effective") == "a later controller's, which this one yields to"
+
+
+def test_an_engine_that_cannot_be_controlled_says_why_at_the_top(visitor: Visitor) -> None:
+    visit = visitor.visit(inactive_state("SGLang 0.4: expected 0.5.22 or <b>0.5.23</b>"))
+    notice = visit.page.locator("#inactive")
+    expect(notice).to_contain_text("cannot be controlled and keeps its static chunk: SGLang 0.4")
+    expect(notice).to_contain_text("<b>0.5.23</b>")
+    visit.show(busy_state())
+    expect(notice).to_be_hidden()
 
 
 def test_a_refused_edit_is_named_until_it_is_mended(visitor: Visitor) -> None:

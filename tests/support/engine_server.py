@@ -220,9 +220,13 @@ def _session_of(pid: int) -> int:
         return 0
 
 
-def wait_until(read: Callable[[], ResultT], is_reached: Callable[[ResultT], bool]) -> ResultT:
+def wait_until(
+    read: Callable[[], ResultT],
+    is_reached: Callable[[ResultT], bool],
+    patience_s: float = PATIENCE_S,
+) -> ResultT:
     """The first reading that is as wanted."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + patience_s
     while not is_reached(reading := read()):
         assert time.monotonic() < deadline_s, f"never reached; last: {reading!r}"
         time.sleep(_POLL_PERIOD_S)

@@ -53,9 +53,11 @@ class Run:
         wait_until(lambda: self.process.poll() is not None or is_ready(port), bool)
         assert self.process.poll() is None, self.log
 
-    def wait_controlled(self) -> None:
+    def wait_controlled(self, patience_s: float = PATIENCE_S) -> None:
         """Return when the live page is announced."""
-        wait_until(lambda: self.process.poll() is not None or "Live page on" in self.log, bool)
+        wait_until(
+            lambda: self.process.poll() is not None or "Live page on" in self.log, bool, patience_s
+        )
         assert self.process.poll() is None, self.log
 
     def wait_said(self, words: str) -> None:

@@ -94,6 +94,12 @@ class ScriptedScheduler(SchedulerControlServicer):
         if self._server is not None:
             self._server.stop(grace=0).wait()
 
+    def be_inactive(self, reason: str) -> None:
+        """Cannot be controlled, as the next session's hello says, and tells nothing."""
+        self.hello.ClearField("capabilities")
+        self.hello.inactive_reason = reason
+        self.is_silent = True
+
     def tell(self, records: pb.Records) -> None:
         """Send these records, and how things stand with them, to whoever watches."""
         if not records.HasField("snapshot"):

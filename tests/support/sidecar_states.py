@@ -71,6 +71,37 @@ def late_state() -> SidecarState:
     )
 
 
+def inactive_state(reason: str) -> SidecarState:
+    """On an engine that serves and says by itself that it cannot be controlled."""
+    state = busy_state()
+    control = replace(
+        state.control, is_effective=False, lease_left_s=0.0, holding_in_use="off", order_in_use=""
+    )
+    return replace(
+        state,
+        control=control,
+        engine=EngineState("sglang", "0.4", 2, 2, 1, 1, 0, (), inactive_reason=reason),
+        freshness=FreshnessState(False, "input_missing", None, 0, 0, 0, ()),
+        ttft=LatencyState(1.5, 90, None, None, None, None, 0),
+        tpot=LatencyState(0.2, 90, None, None, None, None, 0),
+        slo=SloState(
+            Answer.UNKNOWN,
+            "input_missing",
+            None,
+            300.0,
+            Answer.UNKNOWN,
+            "input_missing",
+            "",
+            None,
+            None,
+        ),
+        chunk=replace(state.chunk, in_use="Static", chunk_tokens=None, reason=""),
+        load=_NO_LOAD,
+        history=(),
+        decisions=(),
+    )
+
+
 def empty_state() -> SidecarState:
     """A sidecar that has just started: no engine, no measurement, no decision."""
     state = busy_state()

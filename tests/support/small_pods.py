@@ -12,7 +12,7 @@ from engine_server import wait_until
 from pipelineserve_cli.ending import EndRequests
 from pipelineserve_cli.pods import runner as runner_module
 from pipelineserve_cli.pods.containers import ContainerEnd, ContainerId, Listeners
-from pipelineserve_cli.pods.runner import MachineFolders, PodRunner
+from pipelineserve_cli.pods.runner import Machine, PodRunner
 from pipelineserve_cli.pods.specs import pods_of
 from pipelineserve_operator.render import JsonObject
 
@@ -22,7 +22,8 @@ WAITS = "import signal, sys; print('waits', file=sys.stderr, flush=True); signal
 
 def a_container(name: str, program: str, *arguments: str, **more: Any) -> JsonObject:
     """Runs this Python program."""
-    return {"name": name, "command": ["python3", "-c", program], "args": list(arguments), **more}
+    command = ["python3", "-c", program]
+    return {"name": name, "image": "a", "command": command, "args": list(arguments), **more}
 
 
 def a_set(
@@ -102,7 +103,7 @@ def a_run(
     end_requests: EndRequests | None = None,
 ) -> PodRunner:
     """All pods of these objects; no signal ends them unless they are told of its requests."""
-    machine = MachineFolders(folder / "claims", shared or {})
+    machine = Machine(folder / "claims", shared or {}, {})
     requests = end_requests or EndRequests()
     return PodRunner(pods_of(objects), objects, machine, heard.listeners, requests)
 

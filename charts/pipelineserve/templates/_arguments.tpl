@@ -1,6 +1,7 @@
 {{/* The operator's flags; docs/operator.md has their meaning. */}}
 {{- define "pipelineserve.arguments" -}}
 - --engine-image={{ include "pipelineserve.image" (dict "image" .Values.engine.image "root" .) }}
+- --sglang-image={{ include "pipelineserve.image" (dict "image" .Values.sglang.image "root" .) }}
 - --controller-image={{ include "pipelineserve.image" (dict "image" .Values.controller.image "root" .) }}
 - --image-pull-policy={{ .Values.image.pullPolicy }}
 {{- if .Values.watchNamespaces }}

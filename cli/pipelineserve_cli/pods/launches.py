@@ -1,9 +1,11 @@
 """What a container comes to on this machine: a command, and its whole environment."""
 
+import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipelineserve_cli.pods.addresses import PodNames
 from pipelineserve_cli.pods.keeper import MARK
@@ -19,18 +21,27 @@ from pipelineserve_cli.pods.specs import (
 )
 from pipelineserve_cli.pods.volumes import Mounts
 
-# Of images; here the one that runs this has the same packages.
+# Of images; here it is the one that stands for the image.
 _PYTHON = "python3"
+# What they say is about the Python that runs this, and would mislead another one.
+_OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+# Programs that give themselves a name, as SGLang's do, else write it over where the mark is read.
+_KEEPS_ENVIRONMENT = {"SPT_NOENV": "1"}
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 _LABEL = re.compile(r"metadata\.labels\['(.*)'\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One process to start."""
+    """One process to start.
+
+    Attributes:
+        python: the image's, for whatever else is run in the container.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
+    python: Path
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,7 @@ class Surroundings:
         environment: of this process. What a cluster would give and this machine has not, such as a
             user's Secret, stays as it is here.
         mark: of the run; its processes are found by it.
+        pythons: by image, where it is not the one that runs this.
     """
 
     pod: PodSpec
@@ -50,6 +62,7 @@ class Surroundings:
     texts: KeptTexts
     environment: Mapping[str, str]
     mark: str
+    pythons: Mapping[str, Path]
 
     @property
     def address(self) -> str:
@@ -76,17 +89,32 @@ def launch_of(container: ContainerSpec, mounts: Mounts, around: Surroundings) ->
         if name in variables
     }
     scratch = {} if mounts.scratch is None else {"TMPDIR": str(mounts.scratch)}
-    marked = {MARK: around.mark_of(container)}
-    return Launch(_here(command), {**around.environment, **own, **scratch, **marked})
+    marked = {MARK: around.mark_of(container), **_KEEPS_ENVIRONMENT}
+    python = around.pythons.get(container.image, Path(sys.executable))
+    outer = environment_for(python, around.environment)
+    return Launch(_here(command, python), {**outer, **own, **scratch, **marked}, python)
 
 
 def probe_launch(check: RunCommand, launch: Launch) -> Launch:
     """A probe's command in a container's environment; as in a cluster, nothing is replaced."""
-    return Launch(_here(list(check.command)), launch.environment)
+    command = _here(list(check.command), launch.python)
+    return Launch(command, launch.environment, launch.python)
 
 
-def _here(command: list[str]) -> tuple[str, ...]:
-    return (sys.executable if command[0] == _PYTHON else command[0], *command[1:])
+def _here(command: list[str], python: Path) -> tuple[str, ...]:
+    return (str(python) if command[0] == _PYTHON else command[0], *command[1:])
+
+
+def environment_for(python: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """What processes of this Python get of `environment`, which is one of the present process.
+
+    Programs that lie beside another Python come before all others, as where it is activated.
+    """
+    if python == Path(sys.executable):
+        return dict(environment)
+    kept = {name: text for name, text in environment.items() if name not in _OF_THIS_PYTHON}
+    folders = [str(python.parent), *filter(None, [environment.get("PATH")])]
+    return {**kept, "PATH": os.pathsep.join(folders)}
 
 
 def _variables(container: ContainerSpec, around: Surroundings) -> dict[str, str]:

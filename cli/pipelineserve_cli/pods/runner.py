@@ -29,16 +29,18 @@ _LOOK_PERIOD_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class MachineFolders:
-    """Folders of this machine that outlast a run.
+class Machine:
+    """What of this machine outlasts a run.
 
     Attributes:
         claims: a folder in it for each PersistentVolumeClaim.
         shared: by the containers' path, what stands for an empty volume there.
+        pythons: by image, where another one stands for it than the one that runs this.
     """
 
     claims: Path
     shared: Mapping[str, Path]
+    pythons: Mapping[str, Path]
 
 
 class PodRunner:
@@ -47,7 +49,7 @@ class PodRunner:
     Args:
         pods: to run.
         objects: those among which their ConfigMaps are.
-        folders: of this machine.
+        machine: that they run on.
         listeners: hear of the containers, from threads.
         end_requests: one more while pods end, and they are ended by force.
     """
@@ -56,12 +58,12 @@ class PodRunner:
         self,
         pods: Sequence[PodSpec],
         objects: Sequence[JsonObject],
-        folders: MachineFolders,
+        machine: Machine,
         listeners: Listeners,
         end_requests: EndRequests,
     ) -> None:
         self._specs = tuple(pods)
-        self._folders = folders
+        self._machine = machine
         self._listeners = listeners
         self._end_requests = end_requests
         self._texts = KeptTexts()
@@ -75,7 +77,7 @@ class PodRunner:
             network = Network(random.Random())  # noqa: S311 # it spreads runs, it guards nothing
             stack.callback(network.close)
             mark = secrets.token_hex(6)
-            folders = _make_folders(mark, self._folders)
+            folders = _make_folders(mark, self._machine)
             grace_s = max((pod.grace_s for pod in self._specs), default=0.0)
             own = [folders.run, folders.memory]
             stack.enter_context(RunKeeper(mark, grace_s, own, [network.lock.fileno()]))
@@ -113,7 +115,7 @@ class PodRunner:
         for index, spec in enumerate(self._specs):
             volumes = PodVolumes(spec, index, folders, self._texts)
             volumes.make()
-            around = Surroundings(spec, names, self._texts, os.environ, mark)
+            around = Surroundings(spec, names, self._texts, os.environ, mark, self._machine.pythons)
             made.append(Pod(around, volumes, self._listeners, self._errors.put))
         return tuple(made)
 
@@ -143,7 +145,7 @@ class PodRunner:
                 return
 
 
-def _make_folders(mark: str, machine: MachineFolders) -> HostFolders:
+def _make_folders(mark: str, machine: Machine) -> HostFolders:
     name = f"pserve-{mark}"
     run = Path(tempfile.gettempdir()) / name
     memory = (SHARED_MEMORY if SHARED_MEMORY.is_dir() else run) / name

@@ -117,11 +117,13 @@ class ContainerSpec:
     """One container.
 
     Attributes:
+        image: what its command is run in; here a Python with the same packages stands for it.
         variables: in the order in which they may refer to each other.
         mounts: volumes by the path at which the container finds them.
     """
 
     name: str
+    image: str
     command: tuple[str, ...]
     variables: tuple[tuple[str, VariableSource], ...]
     mounts: Mapping[str, str]
@@ -175,6 +177,7 @@ def _container(one: JsonObject) -> ContainerSpec:
     ports = {port["name"]: port["containerPort"] for port in one.get("ports", [])}
     return ContainerSpec(
         name=one["name"],
+        image=one["image"],
         command=(*one["command"], *one.get("args", [])),
         variables=tuple((entry["name"], _variable(entry)) for entry in one.get("env", [])),
         mounts={mount["mountPath"]: mount["name"] for mount in one.get("volumeMounts", [])},

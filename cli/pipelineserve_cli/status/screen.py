@@ -55,6 +55,9 @@ def _notices(state: SidecarState) -> list[Text]:
         since = time_of_day(state.connection.since_unix_s)
         text = f"The engine is not connected since {since}: {state.connection.problem}"
         notices.append(Text(text, style="yellow"))
+    if state.engine is not None and state.engine.inactive_reason:
+        text = "The engine serves, but it cannot be controlled and keeps its static chunk: "
+        notices.append(Text(text + state.engine.inactive_reason, style="yellow"))
     if state.control.refused_edit:
         text = "An edit was refused and the earlier targets stay: "
         notices.append(Text(text + state.control.refused_edit, style="yellow"))

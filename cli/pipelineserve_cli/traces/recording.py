@@ -4,7 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipelineserve.api import PipelineServe
+from pipelineserve.api import EngineType, PipelineServe
+from pipelineserve.errors import Fault, InvalidInputError
 from pipelineserve_cli.demo import run_plan
 from pipelineserve_cli.demo_plan import mixed_plan
 from pipelineserve_cli.ending import EndRequests
@@ -25,9 +26,15 @@ def record_demo(
     """Serve, send the load, end; the record is whole when this returns.
 
     Raises:
-        PipelineServeError: the engine did not start, or a request failed.
+        PipelineServeError: the engine keeps no record or did not start, or a request failed.
         KeyboardInterrupt: Ctrl-C.
     """
+    engine = resource.spec.engine.type
+    if engine is not EngineType.TORCH:
+        text = f"only Torch keeps a record of its stages, got {engine.value}; set it to Torch"
+        raise InvalidInputError(
+            f"PipelineServe {resource.name} to be recorded", [Fault("spec.engine.type", text)]
+        )
     traced = with_engine_argument(resource, f"--trace-file={record_file.absolute()}")
     with (
         EndRequests() as end_requests,

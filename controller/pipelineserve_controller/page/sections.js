@@ -83,6 +83,8 @@ function showHead({ control, connection, engine, version }) {
   setText("versions", `sidecar ${version}`);
   notice("unconnected", connection.is_connected ? ""
     : `The engine is not connected since ${timeOfDay(connection.since_unix_s)}: ${connection.problem}`);
+  notice("inactive", engine?.inactive_reason
+    ? `The engine serves, but it cannot be controlled and keeps its static chunk: ${engine.inactive_reason}` : "");
   notice("refused", control.refused_edit && `An edit was refused and the earlier targets stay: ${control.refused_edit}`);
 }
 

@@ -36,6 +36,7 @@ def check_status(status: pb.ControllerStatus) -> None:
             ("applied_generation", 0 <= status.applied_generation <= _MOST_GENERATION),
             ("reason", _MAX_REASON.fullmatch(status.reason) is not None),
             ("feasible_instead", len(status.feasible_instead) <= _MAX_WORDS),
+            ("inactive_reason", len(status.inactive_reason) <= _MAX_WORDS),
             ("ttft", _is_histogram(status.ttft)),
             ("tpot", _is_histogram(status.tpot)),
             ("num_requests", status.num_requests <= _MOST_COUNT),

@@ -1,10 +1,11 @@
 """What Prometheus scrapes and warns of, for clusters that know its operator's kinds."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipelineserve import metrics
-from pipelineserve.api import LatencyTarget, MonitoringSpec
+from pipelineserve.api import EngineType, LatencyTarget, MonitoringSpec
+from pipelineserve.counterparts import OF_SGLANG, Counterpart
 from pipelineserve.metrics import Metric
 from pipelineserve_operator.render import labels, names
 from pipelineserve_operator.render.metadata import owned
@@ -56,11 +57,33 @@ def _prometheus_rule(subject: Subject, settings: OperatorSettings) -> JsonObject
             "groups": [
                 {
                     "name": f"pipelineserve.{subject.namespace}.{subject.name}",
-                    "rules": [*_target_rules(subject), *_state_rules(subject)],
+                    **_of_engine(subject),
                 }
             ]
         },
     }
+
+
+def _of_engine(subject: Subject) -> JsonObject:
+    """The group's rules; SGLang's series get our names first, by which alerts then read them."""
+    alerts = [*_target_rules(subject), *_state_rules(subject)]
+    match subject.spec.engine.type:
+        case EngineType.TORCH:
+            return {"rules": [*alerts, *_torch_rules(subject)]}
+        case EngineType.SGLANG:
+            recorded = [rule for one in OF_SGLANG for rule in _recordings(subject, one)]
+            # As often as they are scraped, since alerts take rates of them.
+            interval = subject.spec.monitoring.interval
+            return {"interval": interval, "rules": [*recorded, *alerts, *_sglang_rules(subject)]}
+
+
+def _recordings(subject: Subject, counterpart: Counterpart) -> Iterator[JsonObject]:
+    """Each series of a family of SGLang's under our name, one for each pod."""
+    kept = ["namespace", "pod", *map(_as_label, (labels.NAME, labels.REPLICA))]
+    for ours, theirs in counterpart.series:
+        by = [*kept, "le"] if ours.endswith("_bucket") else kept
+        series = f"{theirs}{_selector(subject, counterpart.labels)}"
+        yield {"record": ours, "expr": f"sum by ({', '.join(by)}) ({series})"}
 
 
 def _target_rules(subject: Subject) -> Iterator[JsonObject]:
@@ -108,6 +131,12 @@ def _state_rules(subject: Subject) -> list[JsonObject]:
             severity="info",
             summary="a replica runs on its static chunk; see the controller's log",
         ),
+    ]
+
+
+def _torch_rules(subject: Subject) -> list[JsonObject]:
+    own = _selector(subject)
+    return [
         _alert(
             subject,
             "PipelineServeStagesRestarted",
@@ -123,6 +152,21 @@ def _state_rules(subject: Subject) -> list[JsonObject]:
             for_s=0,
             severity="critical",
             summary="the engine lost count of its requests; its log has the numbers",
+        ),
+    ]
+
+
+def _sglang_rules(subject: Subject) -> list[JsonObject]:
+    """What only the add-on can have; a stage of SGLang's that fails is its container's restart."""
+    return [
+        _alert(
+            subject,
+            "PipelineServeEngineInactive",
+            f"min({metrics.CONTROL_ACTIVE.name}{_selector(subject)}) == 0",
+            for_s=300,
+            severity="warning",
+            summary="an engine cannot be controlled and will not be; see status.conditions "
+            "ControlEffective for the reason",
         ),
     ]
 
@@ -143,10 +187,15 @@ def _alert(
     }
 
 
-def _selector(subject: Subject) -> str:
-    """The series of one resource, by the labels that the PodMonitor's targets have."""
-    name_label = re.sub(r"[^a-zA-Z0-9_]", "_", labels.NAME)
-    return f'{{namespace="{subject.namespace}",{name_label}="{subject.name}"}}'
+def _selector(subject: Subject, more: Iterable[tuple[str, str]] = ()) -> str:
+    """The series of one resource, by the labels that the PodMonitor's targets have, and more."""
+    own = (("namespace", subject.namespace), (_as_label(labels.NAME), subject.name))
+    return "{" + ",".join(f'{name}="{value}"' for name, value in (*own, *more)) + "}"
+
+
+def _as_label(key: str) -> str:
+    """What a pod's label is called on its series."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", key)
 
 
 def _least_range_s(monitoring: MonitoringSpec) -> int:

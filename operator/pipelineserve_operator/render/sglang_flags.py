@@ -2,6 +2,7 @@
 
 from pipelineserve.api import DType, EngineSpec
 from pipelineserve.errors import Fault
+from pipelineserve.metrics import LATENCY_BUCKETS_S
 from pipelineserve_operator.render import places, variables
 from pipelineserve_operator.render.engine_flags import as_flags
 from pipelineserve_operator.render.labels import Role
@@ -23,8 +24,11 @@ _OWN = (
     *("--context-length", "--api-key", "--admin-api-key", "--pp-size"),
     *("--pipeline-parallel-size", "--tp-size", "--tensor-parallel-size", "--nnodes"),
     *("--node-rank", "--dist-init-addr", "--nccl-init-addr", "--chunked-prefill-size"),
-    *("--enable-mixed-chunk", "--enable-metrics"),
+    *("--enable-mixed-chunk", "--enable-metrics", "--bucket-time-to-first-token"),
+    *("--bucket-inter-token-latency", "--bucket-e2e-request-latency"),
 )
+# Of its own these have next to nothing between 0.1 and 1 s, where targets are.
+_BUCKET_FLAGS = tuple(name for name in _OWN if name.startswith("--bucket-"))
 # With any of these the add-on would be inactive, or a file would set what is refused here.
 _AGAINST_CONTROL = (
     *("--config", "--dp-size", "--data-parallel-size", "--enable-dp-attention"),
@@ -54,7 +58,8 @@ def flags(subject: Subject, role: Role, model_folder: str, listen_host: str) -> 
         values["api-key"] = reference(_API_KEY)
     if parallelism.pods_per_replica > 1:
         values |= _group(parallelism.pods_per_replica, role)
-    return [*as_flags(values), "--enable-mixed-chunk", "--enable-metrics", *spec.engine.args]
+    ours = [*as_flags(values), *_buckets(), "--enable-mixed-chunk", "--enable-metrics"]
+    return [*ours, *spec.engine.args]
 
 
 def of_add_on(subject: Subject, role: Role) -> list[JsonObject]:
@@ -113,6 +118,12 @@ def _fault(name: str) -> str:
     if any(breaking.startswith(name) for breaking in _AGAINST_CONTROL):
         return f"{name} would keep the engine from being controlled; leave it out"
     return ""
+
+
+def _buckets() -> list[str]:
+    """The catalogue's buckets, so that latencies of all engines add up."""
+    bounds = [f"{bound_s:g}" for bound_s in LATENCY_BUCKETS_S]
+    return [argument for flag in _BUCKET_FLAGS for argument in (flag, *bounds)]
 
 
 def _group(num_pods: int, role: Role) -> dict[str, str | int]:

@@ -1,5 +1,7 @@
 """What local mode refuses, and what it says of fields that it cannot obey."""
 
+from pathlib import Path
+
 import pytest
 
 from local_resources import QUICKSTART, a_resource
@@ -16,21 +18,34 @@ CONTROLLED = (
 
 def test_everything_that_cannot_run_here_is_named_at_once() -> None:
     resource = a_resource(
-        "engine: {type: SGLang}\n  parallelism: {stages: 2, tensorParallel: 2}\n"
+        "engine: {type: SGLang}\n  parallelism: {stages: 2}\n"
         "  api: {keySecretRef: {name: key, key: apiKey}}"
     )
     with pytest.raises(InvalidInputError) as caught:
-        require_local(resource)
+        require_local(resource, None)
     assert [fault.field for fault in caught.value.faults] == [
         "spec.engine.type",
-        "spec.parallelism.tensorParallel",
         "spec.api.keySecretRef",
     ]
+    assert "--sglang-python or PIPELINESERVE_SGLANG_PYTHON" in str(caught.value)
+
+
+def test_sglang_runs_where_there_is_a_python_for_it() -> None:
+    spec = "engine: {type: SGLang}\n  parallelism: {stages: 2, tensorParallel: 2}"
+    require_local(a_resource(spec), Path("/opt/sglang/bin/python"))
+    assert inactive_fields(a_resource(spec), has_control=True) == []
+
+
+def test_pods_that_share_the_machine_s_gpus_are_said() -> None:
+    spread = "engine: {{type: {}}}\n  parallelism: {{stages: 2, stagesPerPod: 1}}"
+    (note,) = inactive_fields(a_resource(spread.format("SGLang")), has_control=True)
+    assert note.field == "spec.parallelism.stagesPerPod"
+    assert inactive_fields(a_resource(spread.format("Torch")), has_control=True) == []
 
 
 def test_the_quickstart_runs_without_a_note() -> None:
     resource = parse_resource(QUICKSTART.read_text(), str(QUICKSTART))
-    require_local(resource)
+    require_local(resource, None)
     assert inactive_fields(resource, has_control=True) == []
     assert inactive_fields(resource, has_control=False) == []
 

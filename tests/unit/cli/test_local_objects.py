@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from local_resources import QUICKSTART, a_resource
 from pipelineserve.api import PipelineServe, parse_resource
 from pipelineserve.errors import InvalidInputError
-from pipelineserve_cli.local_objects import LocalObjects, with_engine_argument
+from pipelineserve_cli.local_objects import SGLANG_IMAGE, LocalObjects, with_engine_argument
 from pipelineserve_cli.pods.addresses import Network, names_of
 from pipelineserve_cli.pods.keeping import KeptTexts
 from pipelineserve_cli.pods.launches import Launch, Surroundings, launch_of
@@ -22,6 +23,9 @@ from pipelineserve_engine.settings import EngineSettings, parse_settings
 from pipelineserve_engine.stage_host import parse_flags
 
 SPREAD = "engine: {type: Torch}\n  parallelism: {stages: 3, stagesPerPod: 1}"
+
+
+SGLANG_PYTHON = Path("/opt/sglang/bin/python")
 
 
 def launches(resource: PipelineServe, *, has_control: bool = True) -> dict[tuple[str, str], Launch]:
@@ -38,7 +42,8 @@ def launches(resource: PipelineServe, *, has_control: bool = True) -> dict[tuple
     found = {}
     for index, pod in enumerate(pods):
         volumes = PodVolumes(pod, index, folders, texts)
-        around = Surroundings(pod, names, texts, os.environ, "m")
+        pythons = {SGLANG_IMAGE: SGLANG_PYTHON}
+        around = Surroundings(pod, names, texts, os.environ, "m", pythons)
         for one in (*pod.initial, *pod.containers):
             found[pod.name, one.name] = launch_of(one, volumes.mounted(one), around)
     return found
@@ -104,6 +109,24 @@ def test_arguments_that_pods_are_made_with_are_refused() -> None:
     resource = a_resource("engine: {type: Torch, args: ['--kv-tokens=64', '--port=9']}")
     with pytest.raises(InvalidInputError, match=r"spec\.engine\.args\[1\]: --port is set by"):
         LocalObjects(resource)
+
+
+def test_sglang_and_its_model_are_run_by_its_own_python_whatever_image_is_named() -> None:
+    spec = "engine: {type: SGLang, image: 'a/b:1'}\n  parallelism: {stages: 2}"
+    found = launches(a_resource(spec, model="uri: hf://a/b"))
+    pythons = {name: launch.command[0] for (_, name), launch in found.items()}
+    assert pythons == {
+        "model": str(SGLANG_PYTHON),
+        "engine": str(SGLANG_PYTHON),
+        "controller": sys.executable,
+    }
+    engine = found["tiny-r0-e0-0", "engine"]
+    sidecar = parse_sidecar(found["tiny-r0-e0-0", "controller"].command[3:])
+    host = engine.command[engine.command.index("--port=8000") - 1].partition("=")[2]
+    assert sidecar.engine_metrics_url == f"http://{host}:8000/metrics"
+    address = engine.environment["PIPELINESERVE_ADDON_CONTROL_ADDRESS"]
+    assert address == sidecar.engine_address == "unix:/r/memory/0/control-socket/policy.sock"
+    assert engine.environment["PIPELINESERVE_ADDON_STATIC_CHUNK_TOKENS"].isdecimal()
 
 
 def test_without_control_no_controller_is_among_the_containers() -> None:

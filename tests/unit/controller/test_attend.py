@@ -190,3 +190,28 @@ def test_what_is_said_is_what_is_run(place: Place) -> None:
     assert (status.is_engine_connected, status.is_control_effective) == (True, True)
     assert status.reason == "static_chunk"
     assert status.slo_met == pb.VERDICT_UNKNOWN
+
+
+def test_an_engine_that_cannot_be_controlled_is_said_with_its_own_words(
+    place: Place, tmp_path: Path
+) -> None:
+    address = f"unix:{tmp_path}/control.sock"
+
+    async def scenario() -> pb.ControllerStatus:
+        async with running_loop(address, silence_s=0.1) as run:
+            await until(lambda: run.link.is_connected, "a session")
+            turns = run.loop.num_turns
+            await until(lambda: run.loop.num_turns > turns + 10, "turns after that")
+            # It tells nothing, which is no reason to call again and again.
+            assert run.link.num_sessions == 1
+            assert run.loop.state.engine is not None
+            assert run.loop.state.engine.inactive_reason == "a hook is missing"
+            assert not run.link.is_superseded
+            return status_of(place.settings(1), run.loop, run.store, run.link)
+
+    with ScriptedScheduler(address) as scheduler:
+        scheduler.be_inactive("a hook is missing")
+        status = asyncio.run(scenario())
+    assert scheduler.applied == scheduler.refused == []
+    assert (status.is_engine_connected, status.is_control_effective) == (True, False)
+    assert status.inactive_reason == "a hook is missing"

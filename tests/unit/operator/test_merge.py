@@ -221,6 +221,17 @@ def test_a_replica_without_a_policy_in_force_is_named() -> None:
     assert verdict(apart.effective) == (Answer.NO, LinkReason.ENGINE_DISCONNECTED)
 
 
+def test_an_engine_that_cannot_be_controlled_says_why() -> None:
+    why = "SGLang 0.4: expected 0.5.22 or 0.5.23"
+    inactive = {"is_control_effective": False, "inactive_reason": why}
+    one = merged(report(0, is_control_effective=False), *(report(i, **inactive) for i in (1, 2)))
+    assert verdict(one.effective) == (Answer.NO, LinkReason.ENGINE_INACTIVE)
+    assert one.effective.message == (
+        f"replicas 1, 2: the engine serves but cannot be controlled: {why}"
+    )
+    assert LinkReason.ENGINE_INACTIVE.value == "EngineInactive"
+
+
 def test_targets_that_one_replica_cannot_meet_are_not_feasible_and_its_words_are_passed_on() -> (
     None
 ):

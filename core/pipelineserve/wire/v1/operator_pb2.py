@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pipelineserve/wire/v1/operator.proto\x12\x15pipelineserve.wire.v1\"I\n\nObjectives\x12\x14\n\x0cresource_uid\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x11\n\tspec_json\x18\x03 \x01(\t\"\xf9\x03\n\x10\x43ontrollerStatus\x12\x14\n\x0cresource_uid\x18\x01 \x01(\t\x12\x15\n\rreplica_index\x18\x02 \x01(\r\x12\x1b\n\x13received_generation\x18\x03 \x01(\x03\x12\x1a\n\x12\x61pplied_generation\x18\x04 \x01(\x03\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x1b\n\x13is_engine_connected\x18\x06 \x01(\x08\x12\x1c\n\x14is_control_effective\x18\x07 \x01(\x08\x12\x19\n\x11\x61re_metrics_fresh\x18\x08 \x01(\x08\x12/\n\x07slo_met\x18\t \x01(\x0e\x32\x1e.pipelineserve.wire.v1.Verdict\x12\x34\n\x0cslo_feasible\x18\n \x01(\x0e\x32\x1e.pipelineserve.wire.v1.Verdict\x12\x18\n\x10\x66\x65\x61sible_instead\x18\x0b \x01(\t\x12\x35\n\x04ttft\x18\x0c \x01(\x0b\x32\'.pipelineserve.wire.v1.LatencyHistogram\x12\x35\n\x04tpot\x18\r \x01(\x0b\x32\'.pipelineserve.wire.v1.LatencyHistogram\x12\x14\n\x0cnum_requests\x18\x0e \x01(\x04\x12\x14\n\x0cnum_attained\x18\x0f \x01(\x04\":\n\x10LatencyHistogram\x12\x16\n\x0e\x62ucket_indices\x18\x01 \x03(\x11\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04*\\\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n\x0cVERDICT_TRUE\x10\x01\x12\x11\n\rVERDICT_FALSE\x10\x02\x12\x13\n\x0fVERDICT_UNKNOWN\x10\x03\x32h\n\x0cOperatorLink\x12X\n\x06\x41ttend\x12\'.pipelineserve.wire.v1.ControllerStatus\x1a!.pipelineserve.wire.v1.Objectives(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pipelineserve/wire/v1/operator.proto\x12\x15pipelineserve.wire.v1\"I\n\nObjectives\x12\x14\n\x0cresource_uid\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x11\n\tspec_json\x18\x03 \x01(\t\"\x92\x04\n\x10\x43ontrollerStatus\x12\x14\n\x0cresource_uid\x18\x01 \x01(\t\x12\x15\n\rreplica_index\x18\x02 \x01(\r\x12\x1b\n\x13received_generation\x18\x03 \x01(\x03\x12\x1a\n\x12\x61pplied_generation\x18\x04 \x01(\x03\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x1b\n\x13is_engine_connected\x18\x06 \x01(\x08\x12\x1c\n\x14is_control_effective\x18\x07 \x01(\x08\x12\x19\n\x11\x61re_metrics_fresh\x18\x08 \x01(\x08\x12/\n\x07slo_met\x18\t \x01(\x0e\x32\x1e.pipelineserve.wire.v1.Verdict\x12\x34\n\x0cslo_feasible\x18\n \x01(\x0e\x32\x1e.pipelineserve.wire.v1.Verdict\x12\x18\n\x10\x66\x65\x61sible_instead\x18\x0b \x01(\t\x12\x35\n\x04ttft\x18\x0c \x01(\x0b\x32\'.pipelineserve.wire.v1.LatencyHistogram\x12\x35\n\x04tpot\x18\r \x01(\x0b\x32\'.pipelineserve.wire.v1.LatencyHistogram\x12\x14\n\x0cnum_requests\x18\x0e \x01(\x04\x12\x14\n\x0cnum_attained\x18\x0f \x01(\x04\x12\x17\n\x0finactive_reason\x18\x10 \x01(\t\":\n\x10LatencyHistogram\x12\x16\n\x0e\x62ucket_indices\x18\x01 \x03(\x11\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04*\\\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n\x0cVERDICT_TRUE\x10\x01\x12\x11\n\rVERDICT_FALSE\x10\x02\x12\x13\n\x0fVERDICT_UNKNOWN\x10\x03\x32h\n\x0cOperatorLink\x12X\n\x06\x41ttend\x12\'.pipelineserve.wire.v1.ControllerStatus\x1a!.pipelineserve.wire.v1.Objectives(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pipelineserve.wire.v1.operator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERDICT']._serialized_start=706
-  _globals['_VERDICT']._serialized_end=798
+  _globals['_VERDICT']._serialized_start=731
+  _globals['_VERDICT']._serialized_end=823
   _globals['_OBJECTIVES']._serialized_start=63
   _globals['_OBJECTIVES']._serialized_end=136
   _globals['_CONTROLLERSTATUS']._serialized_start=139
-  _globals['_CONTROLLERSTATUS']._serialized_end=644
-  _globals['_LATENCYHISTOGRAM']._serialized_start=646
-  _globals['_LATENCYHISTOGRAM']._serialized_end=704
-  _globals['_OPERATORLINK']._serialized_start=800
-  _globals['_OPERATORLINK']._serialized_end=904
+  _globals['_CONTROLLERSTATUS']._serialized_end=669
+  _globals['_LATENCYHISTOGRAM']._serialized_start=671
+  _globals['_LATENCYHISTOGRAM']._serialized_end=729
+  _globals['_OPERATORLINK']._serialized_start=825
+  _globals['_OPERATORLINK']._serialized_end=929
 # @@protoc_insertion_point(module_scope)

@@ -90,6 +90,7 @@ class ControllerStatus(_message.Message):
     TPOT_FIELD_NUMBER: _builtins.int
     NUM_REQUESTS_FIELD_NUMBER: _builtins.int
     NUM_ATTAINED_FIELD_NUMBER: _builtins.int
+    INACTIVE_REASON_FIELD_NUMBER: _builtins.int
     resource_uid: _builtins.str
     replica_index: _builtins.int
     received_generation: _builtins.int
@@ -106,6 +107,8 @@ class ControllerStatus(_message.Message):
     """What could be met instead, in words; empty while the targets are feasible."""
     num_requests: _builtins.int
     num_attained: _builtins.int
+    inactive_reason: _builtins.str
+    """Why the engine serves but cannot be controlled, in its own words; empty where it can."""
     @_builtins.property
     def ttft(self) -> Global___LatencyHistogram: ...
     @_builtins.property
@@ -128,10 +131,11 @@ class ControllerStatus(_message.Message):
         tpot: Global___LatencyHistogram | None = ...,
         num_requests: _builtins.int = ...,
         num_attained: _builtins.int = ...,
+        inactive_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tpot", b"tpot", "ttft", b"ttft"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_generation", b"applied_generation", "are_metrics_fresh", b"are_metrics_fresh", "feasible_instead", b"feasible_instead", "is_control_effective", b"is_control_effective", "is_engine_connected", b"is_engine_connected", "num_attained", b"num_attained", "num_requests", b"num_requests", "reason", b"reason", "received_generation", b"received_generation", "replica_index", b"replica_index", "resource_uid", b"resource_uid", "slo_feasible", b"slo_feasible", "slo_met", b"slo_met", "tpot", b"tpot", "ttft", b"ttft"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_generation", b"applied_generation", "are_metrics_fresh", b"are_metrics_fresh", "feasible_instead", b"feasible_instead", "inactive_reason", b"inactive_reason", "is_control_effective", b"is_control_effective", "is_engine_connected", b"is_engine_connected", "num_attained", b"num_attained", "num_requests", b"num_requests", "reason", b"reason", "received_generation", b"received_generation", "replica_index", b"replica_index", "resource_uid", b"resource_uid", "slo_feasible", b"slo_feasible", "slo_met", b"slo_met", "tpot", b"tpot", "ttft", b"ttft"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,12 +7,15 @@ from typing import Any
 from pipelineserve_cli.pods.addresses import names_of
 from pipelineserve_cli.pods.keeper import MARK
 from pipelineserve_cli.pods.keeping import KeptTexts
-from pipelineserve_cli.pods.launches import Launch, Surroundings, launch_of
-from pipelineserve_cli.pods.specs import pods_of
+from pipelineserve_cli.pods.launches import Launch, Surroundings, launch_of, probe_launch
+from pipelineserve_cli.pods.specs import RunCommand, pods_of
 from pipelineserve_cli.pods.volumes import SCRATCH, Mounts
 from small_pods import a_config_map, a_container, a_set
 
 FOLDERS = {SCRATCH: Path("/r/0/tmp"), "/home/x": Path("/home/me")}
+
+
+OTHER_PYTHON = Path("/opt/other/bin/python")
 
 
 def launch(*arguments: str, environment: dict[str, str] | None = None, **more: Any) -> Launch:
@@ -20,7 +23,8 @@ def launch(*arguments: str, environment: dict[str, str] | None = None, **more: A
     texts = KeptTexts()
     texts.apply([a_config_map("live", {"chunk": "64"})])
     names = names_of([pod], {"small-0": "127.70.0.1"})
-    around = Surroundings(pod, names, texts, environment or {}, "m")
+    pythons = {"other": OTHER_PYTHON}
+    around = Surroundings(pod, names, texts, environment or {}, "m", pythons)
     return launch_of(pod.containers[0], Mounts(FOLDERS), around)
 
 
@@ -34,6 +38,22 @@ def env_from(name: str, **source: Any) -> dict[str, Any]:
 
 def test_the_python_of_an_image_is_the_one_that_runs_this() -> None:
     assert launch("a").command == (sys.executable, "-c", "pass", "a")
+
+
+def test_another_python_may_stand_for_an_image_and_is_not_misled_by_this_one_s_variables() -> None:
+    own = {"PATH": "/bin", "PYTHONPATH": "/here", "PYTHONUNBUFFERED": "1"}
+    found = launch("a", image="other", environment=own)
+    assert found.command == (str(OTHER_PYTHON), "-c", "pass", "a")
+    assert found.environment["PATH"] == "/opt/other/bin:/bin"
+    assert found.environment["PYTHONUNBUFFERED"] == "1"
+    assert "PYTHONPATH" not in found.environment
+    assert launch("a", environment=own).environment.items() >= own.items()
+
+
+def test_a_probe_s_python_is_that_of_its_container() -> None:
+    check = RunCommand(("python3", "-m", "ready"))
+    assert probe_launch(check, launch(image="other")).command[0] == str(OTHER_PYTHON)
+    assert probe_launch(check, launch()).command[0] == sys.executable
 
 
 def test_variables_come_from_the_pod_and_its_config_maps_in_their_order() -> None:
@@ -63,6 +83,7 @@ def test_variables_come_from_the_pod_and_its_config_maps_in_their_order() -> Non
         "HOME": "/home/me",
         "TMPDIR": "/r/0/tmp",
         MARK: "m/small-0/one/",
+        "SPT_NOENV": "1",
     }
     assert found.environment == expected
 

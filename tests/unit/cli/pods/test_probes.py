@@ -39,7 +39,7 @@ def a_probe(**changes: Any) -> ProbeSpec:
 
 def probed(**probes: ProbeSpec) -> ContainerSpec:
     given = dict.fromkeys(("startup", "liveness", "readiness"))
-    return ContainerSpec("one", (), (), {}, **{**given, **probes})
+    return ContainerSpec("one", "a", (), (), {}, **{**given, **probes})
 
 
 def test_failures_count_only_in_a_row_and_over_the_probes_own_periods() -> None:
@@ -131,12 +131,14 @@ def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_good_life() -> None
 
 def test_commands_pass_with_status_0_in_time() -> None:
     def passes(program: str, timeout_s: float = 60.0) -> bool:
-        return command_passes(Launch((sys.executable, "-c", program), {}), timeout_s)
+        return command_passes(
+            Launch((sys.executable, "-c", program), {}, Path(sys.executable)), timeout_s
+        )
 
     assert passes("")
     assert not passes("raise SystemExit(1)")
     assert not passes("import signal; signal.pause()", timeout_s=0.1)
-    assert not command_passes(Launch(("/no/such/program",), {}), 1.0)
+    assert not command_passes(Launch(("/no/such/program",), {}, Path(sys.executable)), 1.0)
 
 
 def test_nobody_who_listens_passes_no_probe() -> None:

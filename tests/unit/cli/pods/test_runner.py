@@ -258,7 +258,7 @@ def test_a_process_that_is_killed_leaves_neither_processes_nor_folders(tmp_path:
 
 
 def test_a_failure_of_the_runner_itself_is_raised(folder: Path, heard: Heard) -> None:
-    main = {"name": "main", "command": ["/no/such/program"]}
+    main = {"name": "main", "image": "a", "command": ["/no/such/program"]}
     with a_run(folder, heard, a_set(main)) as run:
         wait_until(lambda: not run._errors.empty(), bool)
         with pytest.raises(FileNotFoundError, match="/no/such/program"):

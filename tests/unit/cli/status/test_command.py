@@ -14,7 +14,7 @@ from pipelineserve.policy.control.objectives import Mode
 from pipelineserve_cli.status import command
 from pipelineserve_cli.status.command import status
 from pipelineserve_cli.status.source import parse_state
-from sidecar_states import busy_state, empty_state, late_state
+from sidecar_states import busy_state, empty_state, inactive_state, late_state
 
 
 @pytest.fixture
@@ -74,6 +74,20 @@ def test_a_mode_that_sends_nothing_and_a_refused_edit_are_said(
     lines = shown(url)
     assert "mode Paused" in lines
     assert "earlier targets stay: spec.slo: [bold]what[/bold]" in "\n".join(lines)
+
+
+def test_an_engine_that_cannot_be_controlled_says_why(url: str, source: StateSource) -> None:
+    assert not any("cannot be controlled" in line for line in shown(url))
+    source.state = inactive_state("SGLang 0.4: expected [0.5.23]")
+    assert "static chunk: SGLang 0.4: expected [0.5.23]" in " ".join(shown(url))
+
+
+def test_a_state_of_a_controller_that_knows_no_inactive_engine_is_read() -> None:
+    document = json.loads(StateSource(busy_state()).as_json())
+    del document["engine"]["inactive_reason"]
+    state = parse_state(json.dumps(document).encode(), "url")
+    assert state.engine is not None
+    assert state.engine.inactive_reason == ""
 
 
 def test_a_controller_that_another_has_replaced_says_so(url: str, source: StateSource) -> None:

@@ -61,3 +61,10 @@ def test_a_missing_folder_is_named_before_anything_is_done(
 def test_run_refuses_to_write_the_trace_over_its_own_record(tmp_path: Path) -> None:
     message = refusal_of("run", "-f", EXAMPLE, "-o", tmp_path / "trace.jsonl")
     assert "expected one like trace.json" in message
+
+
+def test_run_refuses_an_engine_that_keeps_no_record(tmp_path: Path) -> None:
+    manifest = tmp_path / "sglang.yaml"
+    manifest.write_text(EXAMPLE.read_text().replace("type: Torch", "type: SGLang"))
+    message = refusal_of("run", "-f", manifest, "-o", tmp_path / "trace.json")
+    assert "spec.engine.type: only Torch keeps a record of its stages, got SGLang" in message

@@ -49,6 +49,7 @@ def test_every_histogram_of_latencies_passes_and_comes_back_as_it_was(
         ({"reason": "Because\nof"}, "reason"),
         ({"reason": "x" * 65}, "reason"),
         ({"feasible_instead": "x" * 2001}, "feasible_instead"),
+        ({"inactive_reason": "x" * 2001}, "inactive_reason"),
         ({"num_requests": 1, "num_attained": 2}, "num_attained"),
         ({"num_requests": 2**60}, "num_requests"),
         ({"ttft": buckets([1, 2], [1])}, "ttft"),
@@ -63,6 +64,13 @@ def test_every_histogram_of_latencies_passes_and_comes_back_as_it_was(
 def test_a_field_out_of_bounds_is_named(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(RefusedError, match=named):
         check_status(status(**{"num_requests": 0, **fields}))
+
+
+def test_words_of_a_newer_sidecar_that_are_not_known_here_are_no_fault() -> None:
+    # Field 999, a text, as a later release might add it.
+    newer = pb.ControllerStatus.FromString(status().SerializeToString() + b"\xba\x3e\x03new")
+    check_status(newer)
+    assert newer.inactive_reason == ""
 
 
 def test_all_faults_are_named_together() -> None:

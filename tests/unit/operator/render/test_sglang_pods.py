@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pipelineserve.errors import InvalidInputError
+from pipelineserve.metrics import LATENCY_BUCKETS_S
 from pipelineserve_operator.render import all_objects
 from rendering import SETTINGS, Pod, a_subject, of_kind, pods_of
 
@@ -102,6 +103,16 @@ def test_layers_and_keys_come_as_sglang_takes_them() -> None:
     assert "--api-key=$(PSERVE_API_KEY)" in pod.container("engine")["args"]
 
 
+def test_latencies_are_counted_into_our_buckets() -> None:
+    (pod,) = pods_with()
+    arguments = pod.container("engine")["args"]
+    bounds = [f"{bound_s:g}" for bound_s in LATENCY_BUCKETS_S]
+    for name in ("time-to-first-token", "inter-token-latency", "e2e-request-latency"):
+        start = arguments.index(f"--bucket-{name}") + 1
+        assert arguments[start : start + len(bounds)] == bounds
+        assert arguments[start + len(bounds)].startswith("--")
+
+
 def test_the_resources_own_arguments_come_last() -> None:
     (pod,) = pods_with({"engine.args": ["--mem-fraction-static=0.8"]})
     assert pod.container("engine")["args"][-1] == "--mem-fraction-static=0.8"
@@ -117,6 +128,8 @@ def test_every_flag_that_we_set_is_one_that_is_refused() -> None:
     changes = {**SPREAD, "api.keySecretRef": {"name": "keys", "key": "k"}}
     for pod in pods_with(changes):
         for argument in pod.arguments("engine"):
+            if not argument.startswith("--"):
+                continue  # a bound of the bucket flag before it
             assert "is set by the operator" in str(faults_of({"engine.args": [argument]}))
 
 

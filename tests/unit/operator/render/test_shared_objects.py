@@ -189,9 +189,20 @@ def test_monitors_carry_the_labels_by_which_a_prometheus_finds_them() -> None:
     assert [(one["port"], one["interval"]) for one in endpoints] == [("api", "7s"), ("page", "7s")]
 
 
-def rules(changes: dict[str, Any]) -> dict[str, str]:
+def rule_group(changes: dict[str, Any]) -> dict[str, Any]:
     (group,) = one_of("PrometheusRule", {"monitoring.enabled": True, **changes})["spec"]["groups"]
-    return {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    found: dict[str, Any] = group
+    return found
+
+
+def rules(changes: dict[str, Any]) -> dict[str, str]:
+    found = rule_group(changes)["rules"]
+    return {rule["alert"]: rule["expr"] for rule in found if "alert" in rule}
+
+
+def recordings(changes: dict[str, Any]) -> dict[str, str]:
+    found = rule_group(changes)["rules"]
+    return {rule["record"]: rule["expr"] for rule in found if "record" in rule}
 
 
 def test_an_alert_holds_each_target_against_its_percentile() -> None:
@@ -243,6 +254,45 @@ def test_prometheus_takes_every_alert_and_the_product_has_what_they_ask_for() ->
 def test_what_prometheus_would_not_take_is_refused_here_too(expression: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         selected(expression)
+
+
+SGLANG = {"engine.type": "SGLang"}
+
+
+def test_sglangs_series_get_our_names_before_the_same_alerts_read_them() -> None:
+    group = rule_group({**SGLANG, "monitoring.interval": "7s"})
+    kinds_of_rules = ["record" in rule for rule in group["rules"]]
+    assert kinds_of_rules == sorted(kinds_of_rules, reverse=True)
+    assert group["interval"] == "7s"
+    of_sglang, of_torch = rules(SGLANG), rules({})
+    for name in ("PipelineServeTTFTAboveTarget", "PipelineServeControlIneffective"):
+        assert of_sglang[name] == of_torch[name]
+    recorded = set(recordings(SGLANG))
+    assert {f"pipelineserve_{name}_seconds_bucket" for name in ("ttft", "tpot")} <= recorded
+
+
+def test_a_recording_keeps_each_pod_apart_and_takes_the_first_rank() -> None:
+    found = recordings(SGLANG)
+    by = "namespace, pod, pipelineserve_dev_name, pipelineserve_dev_replica"
+    own = 'namespace="models",pipelineserve_dev_name="small"'
+    assert found["pipelineserve_ttft_seconds_bucket"] == (
+        f"sum by ({by}, le) (sglang:time_to_first_token_seconds_bucket{{{own}}})"
+    )
+    first = 'pp_rank="0",tp_rank="0",priority=""'
+    waiting = f"sum by ({by}) (sglang:num_queue_reqs{{{own},{first}}})"
+    assert found["pipelineserve_requests_waiting"] == waiting
+
+
+def test_only_what_an_engine_tells_has_an_alert() -> None:
+    of_sglang, of_torch = rules(SGLANG), rules({})
+    assert set(of_torch) - set(of_sglang) == {
+        "PipelineServeStagesRestarted",
+        "PipelineServeRequestsDoNotAddUp",
+    }
+    assert set(of_sglang) - set(of_torch) == {"PipelineServeEngineInactive"}
+    assert of_sglang["PipelineServeEngineInactive"].startswith("min(pipelineserve_control_active{")
+    assert recordings({}) == {}
+    assert "interval" not in rule_group({})
 
 
 def test_what_pods_need_comes_before_them() -> None:
