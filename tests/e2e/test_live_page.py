@@ -240,8 +240,10 @@ def test_a_controller_that_another_has_replaced_says_so(visitor: Visitor) -> Non
 def test_an_engine_that_cannot_be_controlled_says_why_at_the_top(visitor: Visitor) -> None:
     visit = visitor.visit(inactive_state("SGLang 0.4: expected 0.5.22 or <b>0.5.23</b>"))
     notice = visit.page.locator("#inactive")
-    expect(notice).to_contain_text("cannot be controlled and keeps its static chunk: SGLang 0.4")
+    expect(notice).to_contain_text("since it cannot be controlled: SGLang 0.4")
     expect(notice).to_contain_text("<b>0.5.23</b>")
+    assert text(visit.page, "#effective") == "none: the engine goes by its own rules"
+    assert text(visit.page, "#kv-tokens") == UNKNOWN
     visit.show(busy_state())
     expect(notice).to_be_hidden()
 

@@ -19,6 +19,7 @@ from pipelineserve_cli.status.words import (
 )
 from pipelineserve_controller.state import (
     ControlState,
+    EngineState,
     HistoryPoint,
     LatencyState,
     LoadState,
@@ -56,7 +57,7 @@ def _notices(state: SidecarState) -> list[Text]:
         text = f"The engine is not connected since {since}: {state.connection.problem}"
         notices.append(Text(text, style="yellow"))
     if state.engine is not None and state.engine.inactive_reason:
-        text = "The engine serves, but it cannot be controlled and keeps its static chunk: "
+        text = "The engine serves by its own rules, since it cannot be controlled: "
         notices.append(Text(text + state.engine.inactive_reason, style="yellow"))
     if state.control.refused_edit:
         text = "An edit was refused and the earlier targets stay: "
@@ -152,7 +153,7 @@ def _asked(wanted: str, in_use: str) -> str:
 
 def _control_rows(state: SidecarState) -> list[tuple[str, str]]:
     control, freshness = state.control, state.freshness
-    in_force = _in_force(control)
+    in_force = _in_force(control, state.engine)
     age = "" if freshness.age_s is None else f", {duration(freshness.age_s)} old"
     return [
         ("mode", control.mode.value),
@@ -163,9 +164,11 @@ def _control_rows(state: SidecarState) -> list[tuple[str, str]]:
     ]
 
 
-def _in_force(control: ControlState) -> str:
+def _in_force(control: ControlState, engine: EngineState | None) -> str:
     if control.is_effective:
         return "this controller's"
+    if engine is not None and engine.inactive_reason:
+        return "none: the engine goes by its own rules"
     if control.is_superseded:
         return "a later controller's, which this one yields to"
     return "the engine's own, static chunk"

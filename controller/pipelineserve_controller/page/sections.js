@@ -84,7 +84,7 @@ function showHead({ control, connection, engine, version }) {
   notice("unconnected", connection.is_connected ? ""
     : `The engine is not connected since ${timeOfDay(connection.since_unix_s)}: ${connection.problem}`);
   notice("inactive", engine?.inactive_reason
-    ? `The engine serves, but it cannot be controlled and keeps its static chunk: ${engine.inactive_reason}` : "");
+    ? `The engine serves by its own rules, since it cannot be controlled: ${engine.inactive_reason}` : "");
   notice("refused", control.refused_edit && `An edit was refused and the earlier targets stay: ${control.refused_edit}`);
 }
 
@@ -183,18 +183,20 @@ function showStages({ load, engine, history, now_unix_s }) {
   const used = kvUsed(load);
   fill(byId("kv-fill"), used);
   setText("kv", percent(used));
-  setText("kv-tokens", tokens(engine?.kv_tokens));
+  // An engine that cannot be controlled does not say; none has room for nothing.
+  setText("kv-tokens", tokens(engine?.kv_tokens || null));
   plots.kv.show(history, now_unix_s);
 }
 
-function inForce({ is_effective, is_superseded }) {
+function inForce({ is_effective, is_superseded }, engine) {
   if (is_effective) return "this controller's";
+  if (engine?.inactive_reason) return "none: the engine goes by its own rules";
   if (is_superseded) return "a later controller's, which this one yields to";
   return "the engine's own, with the static chunk";
 }
 
-function showControl({ control, connection, freshness, model, now_unix_s }) {
-  setText("effective", inForce(control));
+function showControl({ control, connection, engine, freshness, model, now_unix_s }) {
+  setText("effective", inForce(control, engine));
   const since = `since ${timeOfDay(connection.since_unix_s)}`;
   setText("connection", `${connection.is_connected ? "connected" : "not connected"} ${since}`);
   const age = freshness.age_s === null ? "never heard" : `${duration(freshness.age_s)} old`;

@@ -108,10 +108,11 @@ def test_requests_with_a_tpot_are_compared_where_there_is_no_count_by_outcome() 
     check.hear(heard(num_requests=20))
     for shown in (1020.0, 1020.0):
         check.compare(Reading({TIMED: shown}))
-    assert check.differences == ()
+    assert not check.differences
     for shown in (1050.0, 1050.0):
         check.compare(Reading({TIMED: shown}))
-    assert check.differences == (f"{TIMED}: watch told of 20 finished requests, metrics of 50",)
+    expected = f"{TIMED}: watch told of 20 finished requests, metrics of 50"
+    assert list(check.differences) == [expected]
 
 
 def test_a_difference_that_has_gone_is_no_longer_told() -> None:

@@ -223,7 +223,7 @@ def test_a_replica_without_a_policy_in_force_is_named() -> None:
 
 def test_an_engine_that_cannot_be_controlled_says_why() -> None:
     why = "SGLang 0.4: expected 0.5.22 or 0.5.23"
-    inactive = {"is_control_effective": False, "inactive_reason": why}
+    inactive: dict[str, Any] = {"is_control_effective": False, "inactive_reason": why}
     one = merged(report(0, is_control_effective=False), *(report(i, **inactive) for i in (1, 2)))
     assert verdict(one.effective) == (Answer.NO, LinkReason.ENGINE_INACTIVE)
     assert one.effective.message == (

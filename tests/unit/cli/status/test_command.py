@@ -79,7 +79,9 @@ def test_a_mode_that_sends_nothing_and_a_refused_edit_are_said(
 def test_an_engine_that_cannot_be_controlled_says_why(url: str, source: StateSource) -> None:
     assert not any("cannot be controlled" in line for line in shown(url))
     source.state = inactive_state("SGLang 0.4: expected [0.5.23]")
-    assert "static chunk: SGLang 0.4: expected [0.5.23]" in " ".join(shown(url))
+    text = " ".join(shown(url))
+    assert "since it cannot be controlled: SGLang 0.4: expected [0.5.23]" in text
+    assert "policy in force none: the engine goes by its own rules" in text
 
 
 def test_a_state_of_a_controller_that_knows_no_inactive_engine_is_read() -> None:
