@@ -12,7 +12,7 @@ from pipelineserve_cli.pods.containers import ContainerEnd
 _OWN_WORDS = re.compile(r"^error: (.*)", re.MULTILINE | re.DOTALL)
 # argparse's last line, after the usage of every flag.
 _REFUSED_FLAG = re.compile(
-    r"^(?:python -m pipelineserve_engine\.server|launch_server\.py): error: (.*)", re.MULTILINE
+    r"^(?:python -m pipelineserve_engine\.server|sglang serve): error: (.*)", re.MULTILINE
 )
 _NOT_INSTALLED = re.compile(r"^ModuleNotFoundError: No module named '(.*)'", re.MULTILINE)
 # Of the supervisor, which itself never ends.
