@@ -20,6 +20,8 @@ ATTRIBUTES = (
 )
 _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 NO_PROMPTS = PromptLoad(0, 0, 0, 0)
+# How the ids of requests begin that SGLang sends itself when its health is asked for.
+_HEALTH_CHECK = "HEALTH_CHECK"
 
 
 def decodes_of(scheduler: Any, slot_index: int) -> list[Any]:
@@ -61,6 +63,12 @@ def kv_free_ratio(scheduler: Any) -> float:
     free_tokens: int = allocator.available_size() + cache.evictable_size()
     pool_tokens: int = scheduler.max_total_num_tokens
     return min(1.0, max(0.0, free_tokens / pool_tokens))
+
+
+def is_health_check(request: Any) -> bool:
+    """Whether nobody asked for it; SGLang answers each probe with one token while it is idle."""
+    is_own: bool = request.rid.startswith(_HEALTH_CHECK)
+    return is_own
 
 
 def may_be_held(request: Any) -> bool:

@@ -142,6 +142,19 @@ def test_a_request_is_told_when_it_ends() -> None:
     assert (record.num_prompt_tokens, record.num_output_tokens) == (10, 1)
 
 
+def test_a_health_check_is_nobodys_request() -> None:
+    process, check = Process(), FakeRequest("HEALTH_CHECK_1f", num_prompt=1)
+    process.begin()
+    process.leader.on_accepted(check, process.now_s)
+    assert process.told().snapshot.num_waiting == 0
+    batch = a_prefill(check)
+    process.run(batch)
+    check.finish_type = "length"
+    process.come_back(batch)
+    assert list(process.told().requests) == []
+    assert not process.mistakes
+
+
 def test_a_request_that_is_aborted_in_the_queue_is_told() -> None:
     process, request = Process(), FakeRequest("a")
     process.begin()
