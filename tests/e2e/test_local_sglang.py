@@ -66,6 +66,10 @@ class Serving:
         with httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as answer:
             assert list(answer.iter_lines())[-2:] == ["data: [DONE]", ""]
 
+    def metrics_text(self) -> str:
+        """The engine's metrics."""
+        return httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=PATIENCE_S).text
+
     def edit(self, old: str, new: str) -> None:
         """Replace a part of the manifest."""
         text = self.manifest.read_text()
@@ -168,13 +172,21 @@ def test_edits_are_obeyed_by_the_same_processes_and_a_bad_one_is_refused(
     assert serving.sglang() == processes
 
 
+def test_answers_to_probes_are_nobodys_requests(serving: Serving) -> None:
+    serving.complete()
+    state = wait_until(serving.run.state, lambda state: bool(state["ttft"]["num_requests"]))
+    # SGLang leaves them out of its own count too.
+    counted = sum_of(serving.metrics_text(), "sglang:num_requests_total")
+    assert state["ttft"]["num_requests"] <= counted
+
+
 def test_its_metrics_are_those_of_the_table(serving: Serving) -> None:
     # The same prompt again, so that the prefix cache has had something to give; SGLang sees gaps
     # in streams only.
     serving.complete()
     serving.stream()
     text = wait_until(
-        lambda: httpx.get(f"http://127.0.0.1:{serving.port}/metrics").text,
+        serving.metrics_text,
         lambda text: "sglang:cached_tokens_total{" in text,
     )
     missing = [
@@ -201,3 +213,9 @@ def bounds_in(text: str, family: str) -> list[float]:
     """Upper bounds of a histogram's buckets, in order."""
     lines = [line for line in text.splitlines() if line.startswith(f"{family}_bucket{{")]
     return sorted({float(line.partition('le="')[2].partition('"')[0]) for line in lines})
+
+
+def sum_of(text: str, name: str) -> float:
+    """Of all series of a name."""
+    lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
