@@ -90,7 +90,12 @@ def sglang(
     ]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if setup.device == "cpu":
-        command += [*CPU_FLAGS, f"--max-total-tokens={_KV_TOKENS}", "--max-running-requests=64"]
+        command += [
+            *CPU_FLAGS,
+            "--dtype=float32",
+            f"--max-total-tokens={_KV_TOKENS}",
+            "--max-running-requests=64",
+        ]
         environ |= CPU_ENVIRON
     else:
         command += [f"--device={setup.device}"]

@@ -40,7 +40,7 @@ OURS = ("grpcio>=1.85", "grpcio-health-checking>=1.85", "protobuf>=7.35", "pyyam
 ALONE = (SGLANG, "triton==3.9.0", "xgrammar==0.2.7", "torchvision==0.16.2")
 # With these SGLang runs on the reference platform, where nothing is captured or fused.
 CPU_FLAGS = (
-    *("--device=cpu", "--dtype=float32", "--attention-backend=torch_native"),
+    *("--device=cpu", "--attention-backend=torch_native"),
     *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
     "--skip-server-warmup",
 )

@@ -52,7 +52,8 @@ class SglangServer:
         self._command = [
             *(str(sglang_python()), "-m", "sglang.launch_server", f"--model-path={folder}"),
             *(f"--served-model-name={NAME}", "--host=127.0.0.1", f"--port={self.port}"),
-            *(*CPU_FLAGS, "--pp-size=2", "--enable-metrics", "--enable-cache-report", *flags),
+            *(*CPU_FLAGS, "--dtype=float32", "--pp-size=2"),
+            *("--enable-metrics", "--enable-cache-report", *flags),
         ]
         self._environ = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
