@@ -7,17 +7,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipelineserve_engine.addon.ledger import StageReport
+from pipelineserve_engine.addon.mirror import EngineSizes
+from pipelineserve_engine.addon.settings import AddOnSettings
+from pipelineserve_engine.addon.stopwatch import Stopwatch, stopwatch_of
 from pipelineserve_engine.sglang import reading
 from pipelineserve_engine.sglang.channel import Receiver, Sender, StoreThread, distributed_store
-from pipelineserve_engine.sglang.mirror import EngineSizes
-from pipelineserve_engine.sglang.orders import StageReport, TurnOrder
-from pipelineserve_engine.sglang.settings import AddOnSettings
+from pipelineserve_engine.sglang.orders import TurnOrder
 from pipelineserve_engine.sglang.stage import StageSide
-from pipelineserve_engine.sglang.stopwatch import Stopwatch, stopwatch_of
+from pipelineserve_engine.sglang.targets import installed_version
 
 if TYPE_CHECKING:
+    from pipelineserve_engine.addon.serving import ControlPart
     from pipelineserve_engine.sglang.leader import Leader
-    from pipelineserve_engine.sglang.serving import ControlPart
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +127,10 @@ class AddOn:
             control.refuse(receiver.inactive_reason)
             self._receiver = None
         elif receiver.is_ready:
-            self.leader = control.begin(self.stage)
+            # As `_control_part`: what it imports would be too early in the other processes.
+            from pipelineserve_engine.sglang.leader import Leader  # noqa: PLC0415
+
+            self.leader = Leader(control.begin(lambda: self.stage.turn + 1), self.stage)
 
     def _own_reports(self) -> list[StageReport]:
         stage_index = self._place.stage_index
@@ -165,7 +170,16 @@ def inactive(place: Place, settings: AddOnSettings, reason: str) -> Iterator[Non
     if not place.leads or not settings.control_address:
         yield
         return
-    sizes = EngineSizes(place.num_stages, place.num_stages, 1, 1, 0, is_mixed=False, can_hold=False)
+    sizes = EngineSizes(
+        num_stages=place.num_stages,
+        num_slots=place.num_stages,
+        max_chunk_tokens=1,
+        page_tokens=1,
+        least_piece_tokens=1,
+        kv_tokens=0,
+        is_mixed=False,
+        can_hold=False,
+    )
     with _control_part(settings, sizes) as control:
         control.refuse(reason)
         yield
@@ -173,9 +187,12 @@ def inactive(place: Place, settings: AddOnSettings, reason: str) -> Iterator[Non
 
 def _control_part(settings: AddOnSettings, sizes: EngineSizes) -> "ControlPart":
     # Not in every process that loads plugins: SGLang decides later where metrics are shared.
-    from pipelineserve_engine.sglang.serving import ControlPart  # noqa: PLC0415
+    from pipelineserve_engine.addon.serving import (  # noqa: PLC0415
+        ControlPart,
+        EngineIdentity,
+    )
 
-    return ControlPart(settings, sizes)
+    return ControlPart(settings, EngineIdentity("sglang", "SGLang", installed_version()), sizes)
 
 
 def sizes_of(scheduler: Any, num_stages: int) -> EngineSizes:
@@ -189,6 +206,8 @@ def sizes_of(scheduler: Any, num_stages: int) -> EngineSizes:
         num_slots=num_stages + get_parallel().pp_async_batch_depth,
         max_chunk_tokens=scheduler.chunked_prefill_size,
         page_tokens=scheduler.page_size,
+        # Or SGLang would cut it at a length below 1.
+        least_piece_tokens=scheduler.page_size,
         kv_tokens=scheduler.max_total_num_tokens,
         is_mixed=scheduler.is_mixed_chunk,
         # Turns that this option defers compose nothing, and holding is done while composing.

@@ -2,20 +2,8 @@
 
 Ours counts every token of a micro-batch. SGLang's counts prefill: where decodes travel with
 prompts (mixed chunk) it takes their number off first, and elsewhere a micro-batch with prompts has
-no decodes at all. So the number is the same in both; what differs is the least: a prompt that has
-started must go on by at least a page, or SGLang would cut it at a length below 1.
+no decodes at all. So the number is the same in both.
 """
-
-
-def least_chunk_tokens(*, num_decodes: int, page_tokens: int, is_prompt_started: bool) -> int:
-    """The smallest chunk that SGLang can obey at a turn.
-
-    Args:
-        num_decodes: of this turn's slot that travel with prompts.
-        page_tokens: tokens of a KV page.
-        is_prompt_started: whether a prompt has pieces issued and pieces to issue.
-    """
-    return max(1, num_decodes + page_tokens * is_prompt_started)
 
 
 def engine_chunk_tokens(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pipelineserve_engine.sglang.orders import StageReport
+from pipelineserve_engine.addon.ledger import StageReport
 
 _PERIOD_S = 0.02
 _PREFIX = "pipelineserve"

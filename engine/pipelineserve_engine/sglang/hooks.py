@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from pipelineserve_engine.addon.settings import AddOnSettings
 from pipelineserve_engine.sglang import suitability
 from pipelineserve_engine.sglang.addon import AddOn, Place, add_on, inactive
-from pipelineserve_engine.sglang.settings import AddOnSettings
 
 logger = logging.getLogger(__name__)
 

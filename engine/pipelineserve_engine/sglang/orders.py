@@ -1,7 +1,6 @@
-"""What stage 0 orders and what the stages report; both travel between processes."""
+"""What stage 0 orders; it travels between processes."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +18,3 @@ class TurnOrder:
     chunk_tokens: int
     held: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
-
-
-class StageReport(NamedTuple):
-    """A stage has run a micro-batch.
-
-    Attributes:
-        stage_index: which one.
-        turn: the micro-batch's.
-        num_tokens: that the stage computed; all stages agree on it, or they run apart.
-        chunk_tokens: the budget in force on the stage at that turn; likewise.
-        start_s: on the stage's own clock, of which only differences count.
-        end_s: likewise.
-    """
-
-    stage_index: int
-    turn: int
-    num_tokens: int
-    chunk_tokens: int
-    start_s: float
-    end_s: float

@@ -8,8 +8,8 @@ import os
 import sys
 
 from pipelineserve.errors import InvalidInputError
+from pipelineserve_engine.addon.settings import AddOnSettings, read_settings
 from pipelineserve_engine.sglang import targets
-from pipelineserve_engine.sglang.settings import AddOnSettings, read_settings
 
 logger = logging.getLogger(__name__)
 

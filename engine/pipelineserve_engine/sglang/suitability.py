@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from pipelineserve_engine.addon.settings import AddOnSettings, variable
 from pipelineserve_engine.sglang.addon import Place
 from pipelineserve_engine.sglang.reading import ATTRIBUTES
-from pipelineserve_engine.sglang.settings import AddOnSettings, variable
 
 
 def reasons_against(scheduler: Any, place: Place, settings: AddOnSettings) -> list[str]:

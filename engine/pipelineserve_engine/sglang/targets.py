@@ -1,34 +1,20 @@
 """What the add-on hooks in SGLang, in which versions, and the check that all of it is as expected.
 
-Hook targets are SGLang's private names, which move between versions. SGLang itself only logs a
-target that is missing and serves on; so the add-on looks for itself, before it hooks anything, and
-hooks either all or none. Run as a program it prints what is wrong, one line each.
+SGLang itself only logs a target that is missing and serves on. Run as a program this prints what
+is wrong, one line each.
 """
 
-import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import metadata
+
+from pipelineserve_engine.addon.targets import Target, mismatched_targets
 
 VERSIONS = ("0.5.22", "0.5.23")
 _MODULE = "sglang.srt.managers.scheduler"
 _SCHEDULER = f"{_MODULE}.Scheduler"
 _RECEIVER = "sglang.srt.managers.scheduler_components.request_receiver.SchedulerRequestReceiver"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A function of SGLang's.
-
-    Attributes:
-        path: where it is found.
-        parameters: names of its parameters, in order.
-    """
-
-    path: str
-    parameters: tuple[str, ...]
 
 
 RUN_EVENT_LOOP = Target(f"{_SCHEDULER}.run_event_loop", ("self",))
@@ -70,33 +56,14 @@ def mismatches(
         targets: to look for.
         resolve: finds an object by its path; raises AttributeError or ImportError if there is none.
     """
-    found = []
-    if version not in VERSIONS:
-        found.append(f"SGLang {version}: expected {' or '.join(VERSIONS)}")
-    for target in targets:
-        text = _mismatch(target, resolve)
-        if text:
-            found.append(text)
-    return found
+    expected = " or ".join(VERSIONS)
+    found = [] if version in VERSIONS else [f"SGLang {version}: expected {expected}"]
+    return found + mismatched_targets(targets, resolve)
 
 
 def installed_version() -> str:
     """Of SGLang."""
     return metadata.version("sglang")
-
-
-def _mismatch(target: Target, resolve: Callable[[str], object]) -> str:
-    try:
-        function = resolve(target.path)
-    except (AttributeError, ImportError):
-        return f"{target.path} is missing"
-    if not callable(function):
-        return f"{target.path}: expected a function, got {type(function).__name__}"
-    parameters = tuple(inspect.signature(function).parameters)
-    if parameters != target.parameters:
-        expected = ", ".join(target.parameters)
-        return f"{target.path}: expected ({expected}), got ({', '.join(parameters)})"
-    return ""
 
 
 def main() -> None:

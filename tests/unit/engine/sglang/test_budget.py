@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelineserve_engine.sglang.budget import engine_chunk_tokens, least_chunk_tokens
+from pipelineserve_engine.sglang.budget import engine_chunk_tokens
 
 PAGES = st.sampled_from([1, 16, 64])
 
@@ -45,18 +45,8 @@ def test_prefill_is_never_more_than_the_chunk_leaves(
 
 
 @given(st.integers(0, 100), PAGES)
-def test_a_started_prompt_goes_on_by_a_page_with_the_least_chunk(
+def test_a_started_prompt_goes_on_by_a_page_beside_the_decodes(
     num_decodes: int, page_tokens: int
 ) -> None:
-    least = least_chunk_tokens(
-        num_decodes=num_decodes, page_tokens=page_tokens, is_prompt_started=True
-    )
-    assert engine_chunk(least, num_decodes, page_tokens) == num_decodes + page_tokens
-
-
-def test_without_a_started_prompt_decodes_may_fill_the_chunk() -> None:
-    least = {
-        num: least_chunk_tokens(num_decodes=num, page_tokens=16, is_prompt_started=False)
-        for num in (0, 1, 20)
-    }
-    assert least == {0: 1, 1: 1, 20: 20}
+    least = num_decodes + page_tokens
+    assert engine_chunk(least, num_decodes, page_tokens) == least

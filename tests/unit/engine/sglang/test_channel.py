@@ -1,7 +1,7 @@
 """Stage 0 hears from every rank whether it obeys, and each report once."""
 
+from pipelineserve_engine.addon.ledger import StageReport
 from pipelineserve_engine.sglang.channel import Receiver, Sender
-from pipelineserve_engine.sglang.orders import StageReport
 
 
 class DictStore:

@@ -8,25 +8,21 @@ from prometheus_client import CollectorRegistry
 
 from control_client import a_fixed_policy
 from pipelineserve import metrics
-from pipelineserve.policy.chunking import Static
-from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.scheduler.session import ControlSession
-from pipelineserve.scheduler.telling.collecting import Collector
-from pipelineserve.scheduler.telling.live_requests import LiveRequests
 from pipelineserve.wire.policies import decode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
-from pipelineserve_engine.control.desk import Applied, ControlDesk
+from pipelineserve_engine.addon.ledger import StageReport
+from pipelineserve_engine.addon.mirror import EngineSizes
+from pipelineserve_engine.addon.serving import control_parts
+from pipelineserve_engine.control.desk import Applied
 from pipelineserve_engine.control.questions import Questions
-from pipelineserve_engine.control.telling import Teller
-from pipelineserve_engine.sglang.leader import Leader, LeaderParts
-from pipelineserve_engine.sglang.mirror import EngineSizes, SchedulerMirror
-from pipelineserve_engine.sglang.orders import StageReport, TurnOrder
+from pipelineserve_engine.sglang.leader import Leader
+from pipelineserve_engine.sglang.orders import TurnOrder
 from pipelineserve_engine.sglang.stage import StageSide
-from pipelineserve_engine.sglang.tracked_requests import RequestBook
 from pipelineserve_engine.telemetry import Telemetry
 from sglang_fakes import EXTEND, FakeBatch, FakeRequest, FakeSampling, FakeScheduler
 
-SIZES = EngineSizes(2, 2, 256, 1, 1000, is_mixed=True, can_hold=True)
+SIZES = EngineSizes(2, 2, 256, 1, 1, 1000, is_mixed=True, can_hold=True)
 STATIC = 64
 
 
@@ -43,18 +39,19 @@ class Process:
         self.scheduler = FakeScheduler()
         self.mistakes: list[str] = []
         self.now_s = 10.0
-        telemetry = Telemetry(CollectorRegistry(), metrics.CONTROL_OF_ENGINE)
-        policy = SchedulingPolicy(Static(STATIC))
-        session, live, book = ControlSession(1), LiveRequests(), RequestBook()
-        self.mirror = SchedulerMirror(SIZES, book, policy, lambda: self.stage.turn + 1)
-        collector = Collector(2, self.mirror, session, live)
-        teller = Teller(collector, telemetry.counter(metrics.RECORDS_LOST).inc)
-        self.desk = ControlDesk(self.mirror, session, policy, teller, telemetry)
         self.questions = Questions()
-        parts = LeaderParts(
-            self.stage, self.mirror, book, live, collector, self.desk, self.questions
+        parts = control_parts(
+            STATIC,
+            "SGLang",
+            SIZES,
+            lambda: self.stage.turn + 1,
+            session=ControlSession(1),
+            telemetry=Telemetry(CollectorRegistry(), metrics.CONTROL_OF_ENGINE),
+            questions=self.questions,
+            on_mistake=self.mistakes.append,
         )
-        self.leader = Leader(parts, STATIC, lambda _: None, self.mistakes.append)
+        self.mirror, self.desk = parts.mirror, parts.desk
+        self.leader = Leader(parts, self.stage)
         self.opened = self.desk.open("test", self.now_s)
 
     def begin(self, *reports: StageReport, received: Sequence[Any] = ()) -> TurnOrder | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pipelineserve_engine.sglang.stopwatch import DeviceStopwatch, HostStopwatch, Span
+from pipelineserve_engine.addon.stopwatch import DeviceStopwatch, HostStopwatch, Span
 
 
 @dataclass

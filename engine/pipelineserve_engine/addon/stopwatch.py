@@ -112,10 +112,10 @@ class DeviceStopwatch:
 
 
 def stopwatch_of(device: str) -> Stopwatch:
-    """The one for SGLang's device."""
+    """The one for an engine's device, as torch names it."""
     if device == "cpu":
         return HostStopwatch()
-    import torch  # noqa: PLC0415 - only SGLang's processes have a device
+    import torch  # noqa: PLC0415 - only engines' processes have a device
 
     module = torch.get_device_module(device)
     return DeviceStopwatch(lambda: module.Event(enable_timing=True))

@@ -1,4 +1,4 @@
-"""SGLang's requests as stage 0 follows them: how each stands, and the sums that policies see."""
+"""Another engine's requests as we follow them: how each stands, and the sums that policies see."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class TrackedRequest:
 class RequestBook:
     """Every live request once; each sum changes by one term per event.
 
-    What SGLang does with a request that is not here (health checks, requests from before a
+    What the engine does with a request that is not here (health checks, requests from before a
     mistake was found) is none of the book's business and changes nothing.
     """
 
@@ -118,7 +118,7 @@ class RequestBook:
         ended = self._ended
         return Census(
             arrived=self._arrived,
-            rejected=0,  # SGLang refuses requests before they come here
+            rejected=0,  # engines refuse requests before they come here
             waiting=self._num_waiting,
             running=len(self._live) - self._num_waiting,
             finished=sum(ended.get(finish, 0) for finish in FinishReason if finish.is_success),
@@ -173,10 +173,15 @@ class RequestBook:
             request.longest_gap_s = max(request.longest_gap_s, now_s - request.last_token_s)
         request.last_token_s = now_s
         request.num_output_tokens = num_output_tokens
-        if request.state is RequestState.DECODING:
-            self._decoding_context_tokens += num_new
-        else:
-            self._join_decodes(request)
+        match request.state:
+            case RequestState.DECODING:
+                self._decoding_context_tokens += num_new
+            case RequestState.WAITING:  # its KV was taken while these were on their way
+                self._leave_queue(request)
+                request.waiting_tokens = request.num_tokens
+                self._enter_queue(request)
+            case _:
+                self._join_decodes(request)
         return num_new
 
     def hold(self, request: TrackedRequest, slot_index: int, now_s: float) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from pipelineserve.errors import InvalidInputError
+from pipelineserve_engine.addon.settings import AddOnSettings, read_settings
 from pipelineserve_engine.control.address import TlsFiles
-from pipelineserve_engine.sglang.settings import AddOnSettings, read_settings
 
 CHUNK = {"PIPELINESERVE_ADDON_STATIC_CHUNK_TOKENS": "512"}
 

@@ -1,4 +1,4 @@
-"""What the add-on is told, in environment variables: SGLang gives its plugins no arguments."""
+"""What an add-on is told, in environment variables: engines give their plugins no arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class AddOnSettings:
-    """Of one pod of a group; the leader's chunk is the one that counts.
+    """Of one host of a replica; the leader's chunk is the one that counts.
 
     Attributes:
         static_chunk_tokens: tokens of a micro-batch, decodes included, while no policy holds.
@@ -32,7 +32,7 @@ class AddOnSettings:
 
 
 def read_settings(environ: Mapping[str, str]) -> AddOnSettings | None:
-    """The settings; None if there are none, and SGLang runs as if there were no add-on.
+    """The settings; None if there are none, and the engine runs as if there were no add-on.
 
     Raises:
         InvalidInputError: names every variable that is wrong.

@@ -1,4 +1,4 @@
-"""What is decided for one turn of SGLang's scheduler, by the policies that our own obeys."""
+"""What is decided for a turn of another engine's scheduler, by the policies that ours obeys."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +13,8 @@ from pipelineserve.policy.rebalancing import HoldMode, Rebalance
 from pipelineserve.policy.scheduling import SchedulingPolicy
 from pipelineserve.policy.step_time import StepTimeModel, StepTimeTable
 from pipelineserve.policy.views import PromptLoad
-from pipelineserve_engine.sglang.mirror import EngineSizes, SchedulerMirror, TurnFacts, TurnPlan
-from pipelineserve_engine.sglang.tracked_requests import RequestBook
+from pipelineserve_engine.addon.mirror import EngineSizes, SchedulerMirror, TurnFacts, TurnPlan
+from pipelineserve_engine.addon.tracked_requests import RequestBook
 from policy_views import line_model
 
 SIZES = EngineSizes(
@@ -22,6 +22,7 @@ SIZES = EngineSizes(
     num_slots=2,
     max_chunk_tokens=256,
     page_tokens=1,
+    least_piece_tokens=1,
     kv_tokens=8192,
     is_mixed=True,
     can_hold=True,
@@ -108,8 +109,17 @@ def test_decodes_that_fill_the_chunk_are_said_to() -> None:
     engine.decode(*"abcde")
     engine.mirror.adopt(SchedulingPolicy(Static(3)))
     assert engine.plan(engine.facts()).chunk == ChunkDecision(5, Reason.DECODES_FILL_CHUNK)
+
+
+@pytest.mark.parametrize(("least_piece_tokens", "expected"), [(0, 5), (1, 6), (16, 21)])
+def test_a_started_prompt_goes_on_by_the_least_piece_beside_the_decodes(
+    least_piece_tokens: int, expected: int
+) -> None:
+    engine = Engine(replace(SIZES, least_piece_tokens=least_piece_tokens))
+    engine.decode(*"abcde")
+    engine.mirror.adopt(SchedulingPolicy(Static(3)))
     started = replace(engine.facts(), started=PromptLoad(1, 100, 10_000, 0))
-    assert engine.plan(started).chunk == ChunkDecision(6, Reason.DECODES_FILL_CHUNK)
+    assert engine.plan(started).chunk == ChunkDecision(expected, Reason.DECODES_FILL_CHUNK)
 
 
 def test_decodes_do_not_count_where_prompts_travel_alone() -> None:
@@ -177,7 +187,7 @@ def test_when_holding_ends_each_goes_home() -> None:
 
 
 @pytest.mark.parametrize("change", [{"kv_free_ratio": 0.04}, {"is_paused": True}])
-def test_nobody_stays_held_while_kv_is_short_or_sglang_pauses(change: dict[str, float]) -> None:
+def test_nobody_stays_held_while_kv_is_short_or_the_engine_pauses(change: dict[str, float]) -> None:
     engine = an_engine_that_holds()
     plans = [engine.plan(replace(engine.facts(slot), **change)) for slot in (0, 1)]  # type: ignore[arg-type]
     assert [plan.released for plan in plans] == [("a",), ("f",)]

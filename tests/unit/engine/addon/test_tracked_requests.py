@@ -1,11 +1,11 @@
-"""SGLang's requests are followed one by one, and the sums over them never drift."""
+"""Another engine's requests are followed one by one, and the sums over them never drift."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelineserve.policy.views import DecodeLoad, PromptLoad
 from pipelineserve.scheduler.requests import FinishReason, RequestState
-from pipelineserve_engine.sglang.tracked_requests import RequestBook
+from pipelineserve_engine.addon.tracked_requests import RequestBook
 
 
 def a_book(*request_ids: str, num_prompt_tokens: int = 10) -> RequestBook:
@@ -72,6 +72,18 @@ def test_who_lost_its_kv_waits_with_its_output() -> None:
     assert (record.num_requeues, record.first_issue_s, record.longest_gap_s) == (1, 0.0, 2.0)
 
 
+def test_a_token_that_was_on_its_way_when_the_kv_was_lost_is_prefilled_with_the_rest() -> None:
+    book = a_book("a")
+    book.start("a", 0, 0.0)
+    book.advance("a", 1, 1.0)
+    book.requeue("a")
+    assert book.advance("a", 2, 1.5) == 1
+    assert (book.waiting, book.num_decoding) == (PromptLoad(1, 12, 144, 0), 0)
+    book.start("a", 0, 2.0)
+    book.advance("a", 3, 2.5)
+    assert (book.waiting, book.decoding) == (PromptLoad(0, 0, 0, 0), DecodeLoad(1, 13))
+
+
 def test_what_is_not_known_changes_nothing() -> None:
     book = a_book("a")
     before = (book.waiting, book.decoding, book.census())
@@ -116,9 +128,8 @@ def happen(book: RequestBook, event: str, request_id: str, now_s: float) -> None
             book.accept(request_id, 10, now_s)
         case "start":
             book.start(request_id, 0, now_s)
-        case "advance" if request and request.state is not RequestState.WAITING:
-            if not request.is_held:
-                book.advance(request_id, request.num_output_tokens + 1, now_s)
+        case "advance" if request and not request.is_held:
+            book.advance(request_id, request.num_output_tokens + 1, now_s)
         case "hold" if request and request.state is RequestState.DECODING and not request.is_held:
             book.hold(request, 0, now_s)
         case "release" if request and request.is_held:

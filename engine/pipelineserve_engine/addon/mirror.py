@@ -1,4 +1,4 @@
-"""SGLang's scheduler as our policies and records see it, and what they decide for one turn."""
+"""Another engine's scheduler as policies and records see it, and what is decided for a turn."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -13,20 +13,21 @@ from pipelineserve.scheduler.arrivals import ArrivalWindow
 from pipelineserve.scheduler.holds import HoldPlanner
 from pipelineserve.scheduler.load_views import load_view
 from pipelineserve.scheduler.messages import Census
-from pipelineserve_engine.sglang.budget import least_chunk_tokens
-from pipelineserve_engine.sglang.tracked_requests import RequestBook, TrackedRequest
+from pipelineserve_engine.addon.tracked_requests import RequestBook, TrackedRequest
 
 # Below this share of free KV nobody stays held, whatever the policy says: SGLang takes KV back
-# from the requests of one slot only, and must find those that have it.
+# from the requests of one slot only, and must find those that have it; and in every engine who is
+# held finishes later and keeps its KV from the others for longer.
 LEAST_KV_FREE_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSizes:
-    """What does not change while SGLang runs.
+    """What does not change while the engine runs.
 
     Attributes:
         max_chunk_tokens: what it was started with, for which its buffers were sized.
+        least_piece_tokens: by how much a prompt that has started must go on at each turn.
         is_mixed: whether decodes travel with prompts.
         can_hold: whether decodes may be kept out at all.
     """
@@ -35,6 +36,7 @@ class EngineSizes:
     num_slots: int
     max_chunk_tokens: int
     page_tokens: int
+    least_piece_tokens: int
     kv_tokens: int
     is_mixed: bool
     can_hold: bool
@@ -42,17 +44,17 @@ class EngineSizes:
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """How SGLang stands before one turn.
+    """How the engine stands before one turn.
 
     Attributes:
         slot_index: the slot that is filled.
         decodes: ids of those that its micro-batch would decode, and how many tokens they have.
         holdable: asked for the ids of those that may be held, if anybody is to be.
-        ending: ids of held requests that were aborted.
-        started: the prompt with pieces issued and pieces to issue.
+        ending: ids of held requests that were aborted and end only when they run.
+        started: the prompts with pieces issued and pieces to issue.
         arriving: prompts that enter the queue at this very turn.
         kv_free_ratio: share of KV that could be taken now.
-        is_paused: whether SGLang was told to pause.
+        is_paused: whether the engine was told to pause.
     """
 
     slot_index: int
@@ -75,10 +77,10 @@ class TurnPlan:
 
 
 class SchedulerMirror:
-    """Follows SGLang's scheduler; decides by the policy in force.
+    """Follows the engine's scheduler; decides by the policy in force.
 
     Args:
-        sizes: of SGLang.
+        sizes: of the engine.
         book: its requests.
         policy: in force at first.
         next_turn: the turn that is decided next.
@@ -104,7 +106,7 @@ class SchedulerMirror:
     # What controllers change
 
     def adopt(self, policy: SchedulingPolicy) -> int:
-        """Decide by it from the next turn on, and return that; the queue's order stays SGLang's."""
+        """Decide by it from the next turn on, and return that; the queue's order stays as it is."""
         self._chunking = policy.chunking
         if isinstance(policy.chunking, Predictive):
             self._arrivals.resize(policy.chunking.arrival_window_s)
@@ -244,11 +246,8 @@ class SchedulerMirror:
         )
         assigned = DecodeLoad(0, 0) if is_pure_prefill else decodes
         decision = self._chunking.decide(self._load_view(facts, assigned, now_s))
-        least = least_chunk_tokens(
-            num_decodes=assigned.num,
-            page_tokens=self._sizes.page_tokens,
-            is_prompt_started=facts.started.num > 0,
-        )
+        goes_on = facts.started.num > 0
+        least = max(1, assigned.num + self._sizes.least_piece_tokens * goes_on)
         if decision.chunk_tokens < least:
             return ChunkDecision(least, Reason.DECODES_FILL_CHUNK)
         return decision

@@ -1,0 +1,1 @@
+"""What the add-ons to other engines share: settings, a scheduler's mirror, records, serving."""
