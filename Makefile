@@ -9,12 +9,12 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 # Unit tests run two files at a time. End-to-end tests one by one: some must act in the midst of a
 # stream. .ci/run says which do not mind (WORKERS=2).
-test: WORKERS ?= 0
+test test-vllm: WORKERS ?= 0
 test-unit: WORKERS ?= 2
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help env sglang-env check test test-unit format format-check lint types imports verify generate demo images bench sizes clean
+.PHONY: help env sglang-env vllm-env check test test-unit test-vllm format format-check lint types imports verify generate demo images bench sizes clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -25,6 +25,9 @@ env: ## Make or update the Python environment in .venv; instant when it is up to
 sglang-env: env ## Make the environment of a real SGLang on a CPU, for its tests (2.8 GB, cached).
 	$(PY) -m tools.sglang_environment
 
+vllm-env: env ## Make the environment of a real vLLM on a CPU, for its tests (3.4 GB, cached).
+	$(PY) -m tools.vllm_environment
+
 check: format-check lint types imports verify test-unit ## All that takes seconds: static checks, generated files, unit tests.
 
 test: env ## The whole test suite; PYTEST_ARGS="-k name" passes through.
@@ -32,6 +35,9 @@ test: env ## The whole test suite; PYTEST_ARGS="-k name" passes through.
 
 test-unit: env ## Unit and architecture tests only.
 	$(PYTEST) tests/unit tests/architecture $(PYTEST_ARGS)
+
+test-vllm: vllm-env ## The contract on a real vLLM; not part of `test` in CI (docs/vllm.md).
+	PIPELINESERVE_REQUIRES_VLLM=1 $(PYTEST) tests/e2e/conformance tests/e2e/test_vllm.py -k vllm $(PYTEST_ARGS)
 
 format: env ## Format the code and sort the imports.
 	$(PY) -m ruff check --select I --fix .

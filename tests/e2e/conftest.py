@@ -22,8 +22,12 @@ def served_model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
 
 @pytest.fixture(scope="session")
 def untied_model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
-    """One whose head has weights of its own: SGLang runs no other Llama in several stages."""
-    return save_served_model(tmp_path_factory.mktemp("untied"), is_tied=False)
+    """One that other engines run too.
+
+    Its head has weights of its own: SGLang runs no other Llama in several stages. Its attention
+    heads are as large as the smallest that vLLM has for a CPU.
+    """
+    return save_served_model(tmp_path_factory.mktemp("untied"), is_tied=False, head_size=32)
 
 
 @pytest.fixture(scope="session")

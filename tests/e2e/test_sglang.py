@@ -19,9 +19,10 @@ from conformance import (
 )
 from control_client import ControlClient, a_fixed_policy
 from engine_server import PATIENCE_S
+from foreign_server import TEST_TIMEOUT_S
 from pipelineserve import metrics
 from served_model import ServedModel
-from sglang_server import TEST_TIMEOUT_S, sglang_python
+from sglang_server import sglang_python
 
 pytestmark = pytest.mark.timeout(TEST_TIMEOUT_S)
 

@@ -1,4 +1,4 @@
-"""What the contract's conformance suite needs of an engine, and the two engines that have it."""
+"""What the contract's conformance suite needs of an engine, and the three that have it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +20,7 @@ from pipelineserve.policy.step_time import StepTimeModel, StepTimeTable
 from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from sglang_server import SglangServer
+from vllm_server import VllmServer
 
 NUM_STAGES = 2
 STATIC_CHUNK_TOKENS = 48
@@ -32,6 +33,7 @@ class Kind(Enum):
 
     TORCH = "pipelineserve-torch"
     SGLANG = "sglang"
+    VLLM = "vllm"
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class Engine:
 def assert_sound(engine: Engine) -> None:
     """It has had no failure that counts, and lost no KV; SGLang's start may log some others."""
     log = engine.log()
-    for trace in ("hit an exception", "memory leak", "made a mistake", "an order for turn"):
+    traces = ("hit an exception", "memory leak", "made a mistake", "an order for turn")
+    for trace in (*traces, "EngineCore encountered", "cannot be told"):
         assert trace not in log, log
 
 
@@ -129,21 +132,43 @@ def sglang_engine(
     folder: Path, socket_path: Path, *flags: str, environ: dict[str, str] | None = None
 ) -> Iterator[Engine]:
     """SGLang's with the add-on; without flags decodes travel with prompts, as in ours."""
-    settings = {
-        "PIPELINESERVE_ADDON_STATIC_CHUNK_TOKENS": str(STATIC_CHUNK_TOKENS),
-        "PIPELINESERVE_ADDON_CONTROL_ADDRESS": f"unix:{socket_path}",
-    }
     sizes = (f"--chunked-prefill-size={MAX_CHUNK_TOKENS}", "--max-running-requests=32")
     with SglangServer(
         folder,
         *sizes,
         *(flags or ("--enable-mixed-chunk", f"--max-total-tokens={KV_TOKENS}")),
-        environ={**settings, **(environ or {})},
+        environ={**add_on_settings(socket_path), **(environ or {})},
     ) as server:
         server.wait_serving()
         yield Engine(
             Kind.SGLANG, server.url, f"unix:{socket_path}", server.metrics, lambda: server.log
         )
+
+
+@contextmanager
+def vllm_engine(
+    folder: Path, socket_path: Path, *flags: str, environ: dict[str, str] | None = None
+) -> Iterator[Engine]:
+    """VLLM's with the add-on as its scheduler class."""
+    sizes = (
+        *(f"--max-num-batched-tokens={MAX_CHUNK_TOKENS}", "--max-num-seqs=32"),
+        # One block is never given out.
+        *("--block-size=16", f"--num-gpu-blocks-override={KV_TOKENS // 16 + 1}"),
+    )
+    settings = {**add_on_settings(socket_path), **(environ or {})}
+    with VllmServer(folder, *sizes, *flags, environ=settings) as server:
+        server.wait_serving()
+        yield Engine(
+            Kind.VLLM, server.url, f"unix:{socket_path}", server.metrics, lambda: server.log
+        )
+
+
+def add_on_settings(socket_path: Path) -> dict[str, str]:
+    """Of an add-on, as environment variables."""
+    return {
+        "PIPELINESERVE_ADDON_STATIC_CHUNK_TOKENS": str(STATIC_CHUNK_TOKENS),
+        "PIPELINESERVE_ADDON_CONTROL_ADDRESS": f"unix:{socket_path}",
+    }
 
 
 def end_lease(session: ControlSessionClient, sequence: int) -> None:
@@ -152,7 +177,13 @@ def end_lease(session: ControlSessionClient, sequence: int) -> None:
     session.wait_snapshot(lambda now: not now.policy_sequence)
 
 
-def holding_policy(max_gap_s: float, lease_s: float = 60.0, *, most_decodes: int = 4) -> pb.Policy:
+def holding_policy(
+    max_gap_s: float,
+    lease_s: float = 60.0,
+    mode: HoldMode = HoldMode.TPOT_FIRST,
+    *,
+    most_decodes: int = 4,
+) -> pb.Policy:
     """Decodes of a slot above so many are held, for gaps up to this.
 
     One more costs as much as twice as many. With four, one of each slot's five decodes is held.
@@ -160,7 +191,6 @@ def holding_policy(max_gap_s: float, lease_s: float = 60.0, *, most_decodes: int
     tokens = (1, most_decodes, most_decodes + 1, 2 * most_decodes, 2 * most_decodes + 1, 64)
     stairs = StepTimeModel(StepTimeTable(tokens, (0.01, 0.01, 0.02, 0.02, 0.03, 0.04)))
     boundaries = (most_decodes, 2 * most_decodes)
-    mode, hold_budget_s = HoldMode.TPOT_FIRST, 10.0 * max_gap_s
-    holding = Rebalance(mode, stairs, boundaries, max_gap_s, hold_budget_s=hold_budget_s)
+    holding = Rebalance(mode, stairs, boundaries, max_gap_s, hold_budget_s=10.0 * max_gap_s)
     chunking = Static(MAX_CHUNK_TOKENS // 4)
     return encode_policy(LeasedPolicy(SchedulingPolicy(chunking, holding=holding), lease_s))

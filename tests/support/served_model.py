@@ -62,9 +62,11 @@ class ServedModel:
         return ExpectedAnswer(text + assembler.flush(), num_tokens, "length")
 
 
-def save_served_model(folder: Path, *, is_tied: bool = True) -> ServedModel:
+def save_served_model(
+    folder: Path, *, is_tied: bool = True, head_size: int | None = None
+) -> ServedModel:
     """Make model and tokenizer; its context is long enough for answers that last seconds."""
-    model = save_tiny_model(folder, is_tied=is_tied)
+    model = save_tiny_model(folder, is_tied=is_tied, head_size=head_size)
     config_path = folder / "config.json"
     config = json.loads(config_path.read_text())
     config_path.write_text(json.dumps({**config, "max_position_embeddings": CONTEXT_TOKENS}))

@@ -52,11 +52,13 @@ class TinyModel:
 
 def save_tiny_model(
     folder: Path, architecture: Architecture = Architecture.LLAMA, *, is_tied: bool = True,
-    seed: int = 0, max_context_tokens: int = MAX_CONTEXT_TOKENS,
+    seed: int = 0, max_context_tokens: int = MAX_CONTEXT_TOKENS, head_size: int | None = None,
 ) -> TinyModel:  # fmt: skip
     """Make a random model, save it, keep it as its own reference."""
     torch.manual_seed(seed)
     config = _config(architecture, is_tied=is_tied, max_context_tokens=max_context_tokens)
+    if head_size is not None:
+        config.head_dim = head_size
     model = AutoModelForCausalLM.from_config(config).eval()
     # By default the embedding outweighs the layers, and each token only repeats itself.
     with torch.no_grad():

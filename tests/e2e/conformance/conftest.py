@@ -1,4 +1,4 @@
-"""One of each engine per run of the suite; SGLang takes most of a minute to start."""
+"""One of each engine per run of the suite; SGLang and vLLM take most of a minute to start."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import Engine, Kind, assert_sound, sglang_engine, torch_engine
+from conformance import Engine, Kind, assert_sound, sglang_engine, torch_engine, vllm_engine
 from control_client import ControlSessionClient
 from served_model import ServedModel
 
@@ -37,3 +37,5 @@ def _started(kind: Kind) -> Callable[[Path, Path], AbstractContextManager[Engine
             return torch_engine
         case Kind.SGLANG:
             return sglang_engine
+        case Kind.VLLM:
+            return vllm_engine

@@ -22,6 +22,7 @@ from conformance import (
 )
 from control_client import ControlClient, ControlSessionClient, a_fixed_policy
 from engine_server import PATIENCE_S
+from foreign_server import TEST_TIMEOUT_S
 from pipelineserve import metrics
 from pipelineserve.policy.predictive import Predictive
 from pipelineserve.policy.scheduling import LeasedPolicy, SchedulingPolicy
@@ -29,7 +30,6 @@ from pipelineserve.wire.events import decode_records
 from pipelineserve.wire.policies import encode_policy
 from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from policy_views import line_model
-from sglang_server import TEST_TIMEOUT_S
 from supervised_sidecar import SupervisedSidecar, a_resource
 
 pytestmark = pytest.mark.timeout(TEST_TIMEOUT_S)
