@@ -15,8 +15,8 @@ from vllm_server import vllm_python
 
 pytestmark = pytest.mark.timeout(TEST_TIMEOUT_S)
 
-# Room for six of the twelve requests of the test that runs out of it.
-FEW_KV_BLOCKS = 128
+# Of 32 tokens; room for six of the twelve requests of the test that runs out of it.
+FEW_KV_BLOCKS = 64
 
 
 def test_the_installed_vllm_is_as_the_add_on_expects() -> None:
@@ -29,7 +29,7 @@ def test_the_installed_vllm_is_as_the_add_on_expects() -> None:
 def engine(untied_model: ServedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Little KV."""
     socket_path = tmp_path_factory.mktemp("mode") / "control.sock"
-    few = (f"--num-gpu-blocks-override={FEW_KV_BLOCKS + 1}", f"--max-model-len={FEW_KV_BLOCKS * 8}")
+    few = (f"--num-gpu-blocks-override={FEW_KV_BLOCKS + 1}", "--max-model-len=1024")
     with vllm_engine(untied_model.folder, socket_path, *few) as running:
         yield running
         assert_sound(running)

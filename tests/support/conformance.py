@@ -152,8 +152,8 @@ def vllm_engine(
     """VLLM's with the add-on as its scheduler class."""
     sizes = (
         *(f"--max-num-batched-tokens={MAX_CHUNK_TOKENS}", "--max-num-seqs=32"),
-        # One block is never given out.
-        *("--block-size=16", f"--num-gpu-blocks-override={KV_TOKENS // 16 + 1}"),
+        # The smallest blocks that it has on a CPU; one of them is never given out.
+        *("--block-size=32", f"--num-gpu-blocks-override={KV_TOKENS // 32 + 1}"),
     )
     settings = {**add_on_settings(socket_path), **(environ or {})}
     with VllmServer(folder, *sizes, *flags, environ=settings) as server:
