@@ -24,8 +24,8 @@ EMPTY_WORDS = frozenset(
         *("tmp", "cfg", "bs", "mb"),
     }
 )
-# pytest decides what its fixtures are called.
-FOREIGN_NAMES = frozenset({"tmp_path", "tmp_path_factory"})
+# pytest decides what its fixtures are called, vLLM what its scheduler has.
+FOREIGN_NAMES = frozenset({"tmp_path", "tmp_path_factory", "kv_cache_manager"})
 
 
 def words(name: str) -> list[str]:

@@ -3,6 +3,7 @@
 The rest of the add-on is vLLM's scheduler class (`pipelineserve_engine.vllm.scheduler`).
 """
 
+import functools
 import logging
 import os
 import sys
@@ -54,6 +55,7 @@ def _hook() -> None:
 
     original = WorkerWrapperBase.init_device
 
+    @functools.wraps(original)  # for the scheduler class, which looks at it too
     def init_device(wrapper: Any) -> None:
         original(wrapper)
         try:

@@ -1,12 +1,17 @@
 """vLLM's processes load the add-on's entry point, and without settings nothing comes of it."""
 
+import sys
 import tomllib
+from inspect import signature
+from types import ModuleType
 
 import pytest
 from tools.sources import ROOT
 
 from pipelineserve_engine.addon.settings import variable
 from pipelineserve_engine.vllm import plugin
+
+HOOK = plugin._hook
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +43,22 @@ def test_with_settings_stages_are_timed_once(
     plugin.load()
     plugin.load()
     assert (unloaded, plugin.is_loaded()) == (["stages"], True)
+
+
+def test_what_is_hooked_looks_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrapper:
+        """vLLM's, of a worker."""
+
+        def init_device(self) -> None:
+            """As vLLM's."""
+
+    before = signature(Wrapper.init_device)
+    module = ModuleType("vllm.v1.worker.worker_base")
+    monkeypatch.setattr(module, "WorkerWrapperBase", Wrapper, raising=False)
+    monkeypatch.setitem(sys.modules, "vllm.v1.worker.worker_base", module)
+    HOOK()
+    assert Wrapper.init_device.__wrapped__  # type: ignore[attr-defined] # it is hooked
+    assert signature(Wrapper.init_device) == before
 
 
 def test_another_version_is_not_touched(
