@@ -44,8 +44,8 @@ class VllmServer(ForeignServer):
             *(str(vllm_python()), "-m", "vllm.entrypoints.openai.api_server", f"--model={folder}"),
             *(f"--served-model-name={NAME}", "--host=127.0.0.1", f"--port={port}"),
             *("--dtype=float32", "--pipeline-parallel-size=2", f"--scheduler-cls={SCHEDULER}"),
-            # Traced but not compiled: gcc would take minutes for each model's folder. Without tracing
-            # its second stage would lack what vLLM's warm-up makes.
+            # Traced but not compiled: gcc would take minutes for each model's folder. Without
+            # tracing its second stage would lack what vLLM's warm-up makes.
             '--compilation-config={"mode": 2, "backend": "eager"}',
             *("--enable-prompt-tokens-details", "--disable-uvicorn-access-log", *flags),
         ]

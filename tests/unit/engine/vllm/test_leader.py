@@ -226,6 +226,7 @@ def test_who_lost_its_kv_waits_again_and_is_prefilled_with_its_output() -> None:
 def test_a_request_that_goes_on_after_its_end_is_left_to_vllm() -> None:
     process = Process()
     process.arrive(FakeRequest("a", resumable=True))
+    assert process.told().snapshot.num_waiting == 0
     output = process.compose()
     assert output.num_scheduled_tokens == {"a": 10}
     process.come_back(output)
@@ -263,6 +264,16 @@ def test_decodes_above_a_boundary_sit_out_and_the_others_go() -> None:
     assert len(held) == process.mirror.num_held > 0
     assert process.held._value.get() == len(held)
     assert not set(held) & set(process.compose().num_scheduled_tokens)
+
+
+def test_who_is_held_takes_nothing_of_the_chunk() -> None:
+    process, requests = holding()
+    process.adopt(SchedulingPolicy(Static(1), holding=HOLDING))
+    output = process.compose()
+    assert held_among(requests)
+    note = note_of(output)
+    assert note is not None
+    assert note.chunk_tokens == output.total_num_scheduled_tokens
 
 
 def test_when_holding_ends_everybody_goes_on() -> None:
