@@ -149,7 +149,7 @@ def sglang_engine(
 def vllm_engine(
     folder: Path, socket_path: Path, *flags: str, environ: dict[str, str] | None = None
 ) -> Iterator[Engine]:
-    """VLLM's with the add-on as its scheduler class."""
+    """A vLLM with the add-on as its scheduler class."""
     sizes = (
         *(f"--max-num-batched-tokens={MAX_CHUNK_TOKENS}", "--max-num-seqs=32"),
         # The smallest blocks that it has on a CPU; one of them is never given out.
