@@ -41,7 +41,7 @@ class Control:
         self._ticker.start()
 
     def compose(self, scheduler: Any) -> None:
-        """VLLM is about to compose."""
+        """A turn begins: vLLM is about to compose."""
         self._leader.compose(scheduler, time.monotonic())
 
     def composed(self, scheduler: Any, output: Any) -> None:
