@@ -4,7 +4,8 @@
 
 Needs `make sglang-env`. The model is a random Llama of 12 million weights, whose micro-batches last
 milliseconds: on a real one the same costs are a smaller share. SGLang runs in two stages of one
-thread each. On two cores the clients share them with the stages, in every mode alike.
+thread each. On two cores the clients share them with the stages, in every mode alike. Run it on an
+idle machine: where others take the cores, loads last longer and the shares come out too small.
 
 costs: ten streams of decodes and four long prompts start together, in four modes: without the
 add-on; with it, nobody calling; watched, with a Predictive policy evaluated for each micro-batch;
