@@ -12,6 +12,7 @@ import pytest
 from tools.sglang_environment import CPU_ENVIRON, CPU_FLAGS
 
 from engine_server import PATIENCE_S, all_have_ended, name_of, wait_until
+from foreign_server import START_PATIENCE_S, TEST_TIMEOUT_S
 from free_ports import a_free_port
 from local_up import Run, local_up
 from pipelineserve import metrics
@@ -20,7 +21,7 @@ from pipelineserve.metrics import LATENCY_BUCKETS_S, MetricKind
 from pipelineserve_cli.pods.keeper import MARK
 from pipelineserve_controller.cross_check import reading_of
 from served_model import ServedModel
-from sglang_server import START_PATIENCE_S, TEST_TIMEOUT_S, sglang_python
+from sglang_server import sglang_python
 
 pytestmark = pytest.mark.timeout(TEST_TIMEOUT_S)
 
