@@ -8,14 +8,18 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pipelineserve.errors import Fault
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-_Settings = TypeVar("_Settings", bound="DataclassInstance")
+class _Dataclass(Protocol):
+    """What every instance of a dataclass has."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+_Settings = TypeVar("_Settings", bound=_Dataclass)
 _KINDS: Mapping[str, Callable[[str], object]] = {
     "int": int,
     "float": float,
@@ -50,7 +54,7 @@ def settings_from_flags(
 
 
 def faults_of_bounds(
-    settings: "DataclassInstance", bounds: Mapping[str, tuple[float, float]]
+    settings: _Dataclass, bounds: Mapping[str, tuple[float, float]]
 ) -> list[Fault]:
     """Numbers below the least or above the most that they may be, by the field's name."""
     return [
