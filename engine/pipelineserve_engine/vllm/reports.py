@@ -54,16 +54,25 @@ class Reporter:
     """A stage's end; what it cannot send it says once, and control then ends by itself."""
 
     def __init__(self) -> None:
+        self._unsent: list[StageReport] = []
         self._has_failed = False
 
     def send(self, path: str, reports: Sequence[StageReport]) -> None:
-        """Tell these to the socket at this path."""
-        if self._has_failed or not reports:
+        """Tell these to the socket at this path, and first what it had no room for before."""
+        if self._has_failed:
+            return
+        self._unsent += reports
+        if not self._unsent:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
                 sending.setblocking(False)  # never in the way of a micro-batch
-                sending.sendto(msgspec.json.encode(reports), path)
+                sending.sendto(msgspec.json.encode(self._unsent), path)
+        except BlockingIOError:
+            # As few as ten may wait there, of all stages together: more come while vLLM's scheduler
+            # is busy. How many can be left here is bounded by what control waits for.
+            return
         except OSError as error:
             self._has_failed = True
             logger.error("step times of this stage cannot be told: %s", error)  # noqa: TRY400
+        self._unsent.clear()

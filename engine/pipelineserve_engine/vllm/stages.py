@@ -93,8 +93,7 @@ class StageTimer:
 
     def _tell(self) -> None:
         spans = self._stopwatch.take()
-        if spans:
-            self._send(self._path, [StageReport(self._stage_index, *span) for span in spans])
+        self._send(self._path, [StageReport(self._stage_index, *span) for span in spans])
 
 
 def time_stage(worker: Any) -> None:

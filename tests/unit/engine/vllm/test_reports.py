@@ -27,6 +27,21 @@ def test_what_is_told_arrives_in_order(reports: Reports) -> None:
     assert reports.take() == []
 
 
+def test_what_finds_no_room_is_told_with_what_comes_next(
+    reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    # More than any machine lets wait, while the scheduler's process does not look.
+    reporter, num_turns = Reporter(), 600
+    for turn in range(num_turns):
+        reporter.send(reports.path, [REPORT._replace(turn=turn)])
+    taken = reports.take()
+    assert len(taken) < num_turns
+    reporter.send(reports.path, [])
+    taken += reports.take()
+    assert [report.turn for report in taken] == list(range(num_turns))
+    assert not caplog.text
+
+
 def test_nobody_else_can_tell_anything(reports: Reports) -> None:
     folder = Path(reports.path).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
