@@ -32,10 +32,9 @@ class Control:
         lock: to be held for a whole turn.
     """
 
-    def __init__(self, leader: Leader, stack: ExitStack) -> None:
+    def __init__(self, leader: Leader) -> None:
         self.lock = threading.RLock()
         self._leader = leader
-        self._stack = stack
         self._is_closed = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="control-ticks", daemon=True)
         self._ticker.start()
@@ -69,10 +68,9 @@ class Control:
             self._leader.on_ended(requests, time.monotonic())
 
     def close(self) -> None:
-        """Control ends with vLLM."""
+        """No more ticks."""
         self._is_closed.set()
         self._ticker.join()
-        self._stack.close()
 
     def _tick(self) -> None:
         while not self._is_closed.wait(_TICK_PERIOD_S):
@@ -87,13 +85,14 @@ def begin_control(
 
     Args:
         scheduler: vLLM's.
-        stack: what is served is closed with it.
+        stack: control ends with it.
         environ: has the settings.
     """
     try:
         return _begun(scheduler, stack, environ)
     except Exception:
         logger.exception("the add-on could not begin; vLLM serves as if there were none")
+        stack.close()  # or what has begun would listen, and never answer
         return None
 
 
@@ -116,7 +115,9 @@ def _begun(scheduler: Any, stack: ExitStack, environ: Mapping[str, str]) -> Cont
     leaders: list[Leader] = []
     parts = part.begin(lambda: leaders[0].turn)
     leaders.append(Leader(parts, sizes, reports.take, reports.path))
-    return Control(leaders[0], stack)
+    control = Control(leaders[0])
+    stack.callback(control.close)
+    return control
 
 
 def sizes_of(scheduler: Any) -> EngineSizes:

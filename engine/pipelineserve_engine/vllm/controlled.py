@@ -61,7 +61,5 @@ class Controlled(_Base):  # type: ignore[misc] # vLLM is not there to check
 
     def shutdown(self) -> None:
         """End control first, then see vLLM."""
-        if self._control is not None:
-            self._control.close()
         self._control_stack.close()
         super().shutdown()

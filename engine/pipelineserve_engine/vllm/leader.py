@@ -72,10 +72,7 @@ class Leader:
 
     def on_accepted(self, request: Any, now_s: float) -> None:
         """A request has entered the queue."""
-        if request.resumable:
-            return  # goes on after its end with more input; it is left to vLLM altogether
-        ledger, num_tokens = self._parts.ledger, request.num_prompt_tokens
-        self._parts.mistakes.guard(lambda: ledger.accept(request.request_id, num_tokens, now_s))
+        self._parts.mistakes.guard(lambda: self._note_accepted(request, now_s))
 
     def on_preempted(self, request: Any, now_s: float) -> None:
         """A running request lost its KV and waits again."""
@@ -128,6 +125,11 @@ class Leader:
 
     def _bounded(self, chunk_tokens: int) -> int:
         return min(chunk_tokens, self._sizes.max_chunk_tokens)
+
+    def _note_accepted(self, request: Any, now_s: float) -> None:
+        if request.resumable:
+            return  # goes on after its end with more input; it is left to vLLM altogether
+        self._parts.ledger.accept(request.request_id, request.num_prompt_tokens, now_s)
 
     def _note_composed(self, scheduler: Any, output: Any, now_s: float) -> None:
         chunk, book = self._chunk, self._parts.book

@@ -1,6 +1,7 @@
 """vLLM's scheduler with control laid over it does what it did, and control hears of all of it."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,41 @@ def test_an_address_that_is_taken_ends_control_and_not_vllm(
     other.shutdown()
 
 
-def test_a_thread_that_holds_a_turn_lets_nobody_in_between(scheduler: Any, address: str) -> None:
+class NotedLock:
+    """A lock that tells how often somebody has asked for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.num_asked = 0
+
+    def __enter__(self) -> None:
+        self.num_asked += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_nobody_is_answered_in_the_midst_of_a_turn(scheduler: Any) -> None:
+    running = scheduler._control
+    running.lock = lock = NotedLock()
+    with lock:
+        wait_until(lambda: lock.num_asked, lambda num: num > 1)  # the ticker waits for us
+        asked = running._leader._parts.questions.ask(lambda now_s: now_s)
+        assert not asked.done()
+    wait_until(asked.done, bool)
+
+
+def test_what_has_begun_ends_if_the_rest_cannot_begin(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(control, "Leader", None)
+        scheduler = ControlledScheduler()
+        assert "the add-on could not begin" in caplog.text
+    # Nobody listens there any more, so another one can.
+    other = ControlledScheduler()
     with ControlClient(address) as client:
-        session = client.watch()
-        running = scheduler._control
-        with running.lock:
-            num_before = len(session.batches)
-            asked = running._leader._parts.questions.ask(lambda now_s: now_s)
-            assert not asked.done()
-        wait_until(asked.done, bool)
-        assert len(session.batches) >= num_before
+        assert client.watch().hello is not None
+    other.shutdown()
+    scheduler.shutdown()
