@@ -46,7 +46,7 @@ def test_held_time_is_counted_whether_it_is_over_or_not() -> None:
     assert request is not None
     book.hold(request, slot_index=1, now_s=2.0)
     assert (book.held, book.decoding) == (DecodeLoad(1, 11), DecodeLoad(0, 0))
-    assert not request.is_held or request.home_slot == 1
+    assert (request.is_held, request.home_slot) == (True, 1)
     book.release(request, 3.0)
     assert not request.has_token_since_release
     book.advance("a", 2, 3.5)
