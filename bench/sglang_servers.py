@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bench.control.contestants import SERVED_NAME, Engine, Sizes
 from bench.server_processes import free_port, serving
+from bench.sglang_packages import CPU_ENVIRON, CPU_FLAGS
 from bench.sglang_probe import FOLDER_VARIABLE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from tools.sglang_environment import CPU_ENVIRON, CPU_FLAGS
 from tools.sources import ROOT
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 

@@ -1,7 +1,6 @@
 """Small virtual environments on top of large ones: a checkout's files beside cached packages."""
 
 import hashlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +26,9 @@ def overlay(
     wanted = "\n".join([str(packages), *requirements, *contents])
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    run_quietly([str(packages / "bin" / "python"), "-m", "venv", "--without-pip", str(venv)])
+    run_quietly(
+        [str(packages / "bin" / "python"), "-m", "venv", "--clear", "--without-pip", str(venv)]
+    )
     (_site_of(venv) / "packages.pth").write_text(f"{_site_of(packages)}\n")
     pip = [str(packages / "bin" / "python"), "-m", "pip", "--python", str(venv / "bin" / "python")]
     if requirements:
@@ -38,13 +39,10 @@ def overlay(
     stamp.write_text(wanted)
 
 
-def this_python() -> str:
-    """The version of Python that all of them have, like "3.11"."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
 def _site_of(venv: Path) -> Path:
-    return venv / "lib" / f"python{this_python()}" / "site-packages"
+    """Of whichever Python it was made with, which need not be this one."""
+    (site,) = (venv / "lib").glob("python3.*/site-packages")
+    return site
 
 
 def _content_of(project: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tools.sglang_environment import CPU_ENVIRON, CPU_FLAGS
+from bench.sglang_packages import CPU_ENVIRON, CPU_FLAGS
 
 from engine_server import PATIENCE_S, all_have_ended, name_of, wait_until
 from foreign_server import START_PATIENCE_S, TEST_TIMEOUT_S

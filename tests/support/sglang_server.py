@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tools.sglang_environment import CPU_ENVIRON, CPU_FLAGS, DEFAULT_VENV
+from bench.sglang_packages import CPU_ENVIRON, CPU_FLAGS
+from tools.sglang_environment import DEFAULT_VENV
 
 from engine_server import NAME
 from foreign_server import ForeignServer
