@@ -1,1 +1,1 @@
-"""The torch engine: OpenAI server, stage workers, transport between stages."""
+"""The torch engine, which serves a model through a pipeline, and the add-ons to other engines."""
