@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from conformance import Engine, assert_sound, holding_policy, vllm_engine
+from conformance import Engine, assert_sound, end_lease, holding_policy, vllm_engine
 from control_client import ControlClient, a_fixed_policy
 from foreign_server import TEST_TIMEOUT_S
 from pipelineserve import metrics
@@ -40,11 +40,14 @@ def test_held_decodes_survive_kv_that_runs_out(engine: Engine) -> None:
     expected = [engine.texts([prompt], 120)[0] for prompt in prompts]
     with engine.client() as client:
         session = client.watch()
-        session.apply(1, holding_policy(max_gap_s=1.0))
+        session.apply(1, holding_policy(max_gap_s=1.0, most_decodes=2))
         assert engine.texts(prompts, 120) == expected
         session.wait(lambda s: len(s.requests) == len(prompts))
+        assert max(request.held_s for request in session.requests) > 0
+        assert max(request.num_requeues for request in session.requests) > 0
         idle = session.wait_snapshot(lambda now: not now.num_running + now.num_waiting)
         assert (idle.num_held, idle.kv_free_ratio) == (0, 1.0)
+        end_lease(session, 2)
 
 
 def test_a_vllm_that_cannot_be_controlled_serves_on_and_says_so(
