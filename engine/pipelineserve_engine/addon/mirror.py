@@ -15,9 +15,10 @@ from pipelineserve.scheduler.load_views import load_view
 from pipelineserve.scheduler.messages import Census
 from pipelineserve_engine.addon.tracked_requests import RequestBook, TrackedRequest
 
-# Below this share of free KV nobody stays held, whatever the policy says: SGLang takes KV back
-# from the requests of one slot only, and must find those that have it; and in every engine who is
-# held finishes later and keeps its KV from the others for longer.
+# Below this share of free KV, or below a page for every decode, which is what a cycle may need,
+# nobody stays held, whatever the policy says: SGLang takes KV back from the requests of one slot
+# only, and must find those that have it; and in every engine who is held finishes later and keeps
+# its KV from the others for longer.
 LEAST_KV_FREE_RATIO = 0.05
 
 
@@ -30,6 +31,8 @@ class EngineSizes:
         least_piece_tokens: by how much a prompt that has started must go on at each turn.
         is_mixed: whether decodes travel with prompts.
         can_hold: whether decodes may be kept out at all.
+        ends_lone_decodes: whether a decode that needs a page when none is free is ended, and its
+            request with it, unless another one of its slot has KV to give up.
     """
 
     num_stages: int
@@ -40,6 +43,7 @@ class EngineSizes:
     kv_tokens: int
     is_mixed: bool
     can_hold: bool
+    ends_lone_decodes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,8 @@ class SchedulerMirror:
         cycle_s = now_s - self._visited_s[facts.slot_index]
         self._visited_s[facts.slot_index] = now_s
         held, released = self._plan_holds(facts, cycle_s, now_s)
+        if self._would_lose_one(facts, len(facts.decodes) - len(held) + len(released)):
+            held, released = self._spare_the_last(facts, held, released)
         for request in released:
             self._book.release(request, now_s)
         for request in held:
@@ -188,11 +194,14 @@ class SchedulerMirror:
         held = list(self._book.each_held())
         if isinstance(self._planner.policy, HoldNothing) and not held:
             return [], []
+        if facts.is_paused or self._is_kv_short(facts):
+            # All at once into this slot: what has KV to give up must be where KV runs out.
+            return [], held
         holdable = self._holdable(facts, cycle_s, now_s)
         ending = [request for request in held if request.request_id in facts.ending]
         overdue = [r for r in held if r not in ending and not self._may_stay(r, cycle_s, now_s)]
         others = [r for r in held if r not in ending and r not in overdue]
-        plan = self._hold_plan(facts, len(holdable), len(overdue), len(held))
+        plan = self._hold_plan(facts, len(holdable), len(overdue))
         if plan.num_release >= len(held):
             # Each to its own slot, at that slot's next turn: together they would crowd this one.
             at_home = [r for r in (*overdue, *others) if r.home_slot == facts.slot_index]
@@ -203,11 +212,7 @@ class SchedulerMirror:
         by_arrival = sorted(holdable, key=lambda r: (r.arrival_s, r.index), reverse=is_newest)
         return by_arrival[: plan.num_hold], released
 
-    def _hold_plan(
-        self, facts: TurnFacts, num_holdable: int, num_overdue: int, num_held: int
-    ) -> HoldPlan:
-        if facts.is_paused or facts.kv_free_ratio < LEAST_KV_FREE_RATIO:
-            return HoldPlan(0, num_held, HoldEnd.NEWEST, Reason.KV_PRESSURE)
+    def _hold_plan(self, facts: TurnFacts, num_holdable: int, num_overdue: int) -> HoldPlan:
         return self._planner.decide(
             HoldView(
                 num_slots=self._sizes.num_slots,
@@ -220,6 +225,43 @@ class SchedulerMirror:
                 kv_free_ratio=facts.kv_free_ratio,
             )
         )
+
+    def _is_kv_short(self, facts: TurnFacts) -> bool:
+        needed_tokens = self._book.num_decoding * self._sizes.page_tokens
+        return (
+            facts.kv_free_ratio < LEAST_KV_FREE_RATIO or self._kv_free_tokens(facts) < needed_tokens
+        )
+
+    def _would_lose_one(self, facts: TurnFacts, num_decodes: int) -> bool:
+        """Whether the only decode of this micro-batch would be ended for want of a page.
+
+        Where nobody else runs there is nobody to wait for: then it has filled the KV by itself.
+        """
+        sizes = self._sizes
+        return (
+            sizes.can_hold
+            and sizes.ends_lone_decodes
+            and num_decodes == 1
+            and self._kv_free_tokens(facts) < sizes.page_tokens
+            and self._book.num_running > 1
+            and not facts.is_paused
+        )
+
+    def _spare_the_last(
+        self, facts: TurnFacts, held: list[TrackedRequest], released: list[TrackedRequest]
+    ) -> tuple[list[TrackedRequest], list[TrackedRequest]]:
+        """Keep it out, so that it joins others at a turn that comes; where it may be held."""
+        if released:
+            return held, [request for request in released if request.request_id in facts.ending]
+        held_ids = _ids(held)
+        (last_id,) = (request_id for request_id, _ in facts.decodes if request_id not in held_ids)
+        last = self._book.get(last_id)
+        if last is None or last_id not in facts.holdable():
+            return held, released
+        return [*held, last], released
+
+    def _kv_free_tokens(self, facts: TurnFacts) -> int:
+        return round(facts.kv_free_ratio * self._sizes.kv_tokens)
 
     def _holdable(self, facts: TurnFacts, cycle_s: float, now_s: float) -> list[TrackedRequest]:
         if isinstance(self._planner.policy, HoldNothing):

@@ -97,6 +97,11 @@ class RequestBook:
         return self._num_decoding
 
     @property
+    def num_running(self) -> int:
+        """Requests that have KV: all that do not wait in the queue."""
+        return len(self._live) - self._num_waiting
+
+    @property
     def held(self) -> DecodeLoad:
         """Those that are kept out for now."""
         return DecodeLoad(len(self._held), sum(held.num_tokens for held in self._held.values()))
@@ -120,7 +125,7 @@ class RequestBook:
             arrived=self._arrived,
             rejected=0,  # engines refuse requests before they come here
             waiting=self._num_waiting,
-            running=len(self._live) - self._num_waiting,
+            running=self.num_running,
             finished=sum(ended.get(finish, 0) for finish in FinishReason if finish.is_success),
             cancelled=ended.get(FinishReason.CANCELLED, 0),
             failed=ended.get(FinishReason.ERROR, 0),

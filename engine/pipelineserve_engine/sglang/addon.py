@@ -179,6 +179,7 @@ def inactive(place: Place, settings: AddOnSettings, reason: str) -> Iterator[Non
         kv_tokens=0,
         is_mixed=False,
         can_hold=False,
+        ends_lone_decodes=False,
     )
     with _control_part(settings, sizes) as control:
         control.refuse(reason)
@@ -212,4 +213,5 @@ def sizes_of(scheduler: Any, num_stages: int) -> EngineSizes:
         is_mixed=scheduler.is_mixed_chunk,
         # Turns that this option defers compose nothing, and holding is done while composing.
         can_hold=scheduler.prefill_decode_interval == 0,
+        ends_lone_decodes=True,
     )

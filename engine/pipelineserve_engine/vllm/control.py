@@ -132,6 +132,7 @@ def sizes_of(scheduler: Any) -> EngineSizes:
         kv_tokens=reading.kv_tokens(scheduler),
         is_mixed=True,
         can_hold=True,
+        ends_lone_decodes=False,  # it takes KV back from any request
     )
 
 
@@ -147,6 +148,7 @@ def _refuse(settings: AddOnSettings, stack: ExitStack, reason: str) -> None:
         kv_tokens=0,
         is_mixed=True,
         can_hold=False,
+        ends_lone_decodes=False,
     )
     stack.enter_context(ControlPart(settings, _identity(), sizes)).refuse(reason)
 

@@ -22,7 +22,7 @@ from pipelineserve_engine.sglang.stage import StageSide
 from pipelineserve_engine.telemetry import Telemetry
 from sglang_fakes import EXTEND, FakeBatch, FakeRequest, FakeSampling, FakeScheduler
 
-SIZES = EngineSizes(2, 2, 256, 1, 1, 1000, is_mixed=True, can_hold=True)
+SIZES = EngineSizes(2, 2, 256, 1, 1, 1000, is_mixed=True, can_hold=True, ends_lone_decodes=True)
 STATIC = 64
 
 

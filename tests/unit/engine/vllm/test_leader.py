@@ -24,7 +24,9 @@ from pipelineserve_engine.vllm.leader import MOST_UNREPORTED_TURNS, NEVER, Leade
 from pipelineserve_engine.vllm.notes import TurnNote, note_of
 from vllm_fakes import MAX_CHUNK_TOKENS, FakeOutput, FakeRequest, FakeScheduler
 
-SIZES = EngineSizes(2, 2, MAX_CHUNK_TOKENS, 16, 0, 8192, is_mixed=True, can_hold=True)
+SIZES = EngineSizes(
+    2, 2, MAX_CHUNK_TOKENS, 16, 0, 8192, is_mixed=True, can_hold=True, ends_lone_decodes=False
+)
 STATIC = 64
 STAIRS = StepTimeModel(StepTimeTable((1, 4, 5, 8, 9, 64), (0.01, 0.01, 0.02, 0.02, 0.03, 0.04)))
 HOLDING = Rebalance(
