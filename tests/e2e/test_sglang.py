@@ -21,6 +21,7 @@ from control_client import ControlClient, a_fixed_policy
 from engine_server import PATIENCE_S
 from foreign_server import TEST_TIMEOUT_S
 from pipelineserve import metrics
+from pipelineserve.wire.v1 import scheduler_pb2 as pb
 from served_model import ServedModel
 from sglang_server import sglang_python
 
@@ -82,6 +83,36 @@ def test_held_decodes_survive_kv_that_runs_out(engine: Engine) -> None:
         session.wait(lambda s: len(s.requests) == len(prompts))
         assert max(request.held_s for request in session.requests) > 0
         assert max(request.num_requeues for request in session.requests) > 0
+        idle = session.wait_snapshot(lambda now: not now.num_running + now.num_waiting)
+        assert (idle.num_held, idle.kv_free_ratio) == (0, 1.0)
+        end_lease(session, 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "firsts"),
+    [
+        (a_fixed_policy(64), (10, 11, 12)),
+        (holding_policy(max_gap_s=1.0, most_decodes=2), (13, 14, 15)),
+    ],
+    ids=["without holding", "holding"],
+)
+def test_who_is_alone_in_its_slot_when_kv_runs_out_is_not_lost(
+    engine: Engine, policy: pb.Policy, firsts: tuple[int, ...]
+) -> None:
+    # Seven pieces each and none cached, so each ends in a slot of its own; they outgrow the KV.
+    prompts = [[first + index * 11 % 200 for index in range(7 * 64)] for first in firsts]
+    num_tokens = 300
+    body = {**completion_body("", num_tokens), "prompt": prompts}
+    with engine.client() as client:
+        session = client.watch()
+        session.apply(1, policy)
+        answer = httpx.post(f"{engine.url}/v1/completions", json=body, timeout=PATIENCE_S)
+        # By itself SGLang ends one of them with an error.
+        assert answer.is_success, answer.text
+        assert answer.json()["usage"]["completion_tokens"] == len(prompts) * num_tokens
+        session.wait(lambda s: len(s.requests) == len(prompts))
+        assert sum(request.num_requeues for request in session.requests) > 0
+        assert max(request.held_s for request in session.requests) > 0
         idle = session.wait_snapshot(lambda now: not now.num_running + now.num_waiting)
         assert (idle.num_held, idle.kv_free_ratio) == (0, 1.0)
         end_lease(session, 2)
