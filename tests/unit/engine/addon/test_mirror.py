@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -206,3 +207,65 @@ def test_who_was_held_long_enough_comes_back() -> None:
     engine.now_s += 5.0
     released = engine.plan(engine.facts(0)).released
     assert "a" in released
+
+
+# KV that runs out
+
+
+def an_engine_with_one_alone(sizes: EngineSizes = SIZES) -> Engine:
+    """A slot has one decode, the other one two; each goes on only if it gets a page."""
+    engine = Engine(sizes)
+    engine.decode("alone")
+    engine.decode("b", "c", slot=1)
+    return engine
+
+
+def without_kv(engine: Engine, slot: int) -> TurnFacts:
+    return replace(engine.facts(slot), kv_free_ratio=0.0)
+
+
+def test_who_is_alone_without_a_page_joins_the_next_slot_that_has_others() -> None:
+    engine = an_engine_with_one_alone()
+    assert engine.plan(without_kv(engine, 0)).held == ("alone",)
+    assert engine.plan(without_kv(engine, 0)).released == (), "nobody is in it"
+    assert engine.plan(without_kv(engine, 1)).released == ("alone",)
+    assert engine.slots == [[], ["b", "c", "alone"]]
+
+
+def test_who_is_spared_goes_home_if_a_page_was_found() -> None:
+    engine = an_engine_with_one_alone()
+    engine.plan(without_kv(engine, 0))
+    assert engine.plan(engine.facts(1)).released == ()
+    assert engine.plan(engine.facts(0)).released == ("alone",)
+
+
+def test_who_has_filled_the_kv_by_itself_goes_on() -> None:
+    engine = Engine()
+    engine.decode("alone")
+    engine.mirror.accept("waits", 10, 0.0)
+    assert engine.plan(without_kv(engine, 0)).held == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"is_paused": True}, {"holdable": lambda: ()}, {"kv_free_ratio": 1 / SIZES.kv_tokens}],
+    ids=["paused", "not holdable", "a page is free"],
+)
+def test_who_may_not_or_need_not_be_spared_goes_on(change: dict[str, Any]) -> None:
+    engine = an_engine_with_one_alone()
+    assert engine.plan(replace(without_kv(engine, 0), **change)).held == ()
+
+
+@pytest.mark.parametrize("change", [{"can_hold": False}, {"ends_lone_decodes": False}])
+def test_an_engine_that_cannot_hold_or_takes_kv_from_anybody_spares_nobody(
+    change: dict[str, bool],
+) -> None:
+    engine = an_engine_with_one_alone(replace(SIZES, **change))
+    assert engine.plan(without_kv(engine, 0)).held == ()
+
+
+def test_who_was_spared_and_aborted_ends_though_it_is_alone() -> None:
+    engine = an_engine_with_one_alone()
+    engine.plan(without_kv(engine, 0))
+    aborted = replace(without_kv(engine, 0), ending=frozenset({"alone"}))
+    assert engine.plan(aborted).released == ("alone",)

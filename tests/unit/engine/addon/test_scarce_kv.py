@@ -50,7 +50,7 @@ HOLDING = Rebalance(
 )
 PLAIN = SchedulingPolicy(Static(64))
 POLICIES = (PLAIN, SchedulingPolicy(Static(64), holding=HOLDING))
-MOST_TURNS = 20_000
+MOST_TURNS = 4_000
 # Prompts and answers of twelve requests; each fits into the pool alone.
 LENGTHS = st.lists(st.tuples(st.integers(1, 12), st.integers(2, 48)), min_size=1, max_size=12)
 
