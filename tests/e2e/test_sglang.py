@@ -130,10 +130,11 @@ def test_requests_with_penalties_run_beside_held_ones(engine: Engine) -> None:
     with engine.client() as client, ThreadPoolExecutor(2) as threads:
         session = client.watch()
         session.apply(1, holding_policy(max_gap_s=0.5, most_decodes=2))
-        others = threads.submit(engine.texts, [f"Beside {index}" for index in range(10)], 60)
+        # Five for each slot, of which one is held where nobody is penalised.
+        others = threads.submit(engine.texts, [f"Beside {index}" for index in range(14)], 60)
         assert [ask() for _ in range(2)] == [expected] * 2
         assert others.result()
-        session.wait(lambda s: len(s.requests) == 12)
+        session.wait(lambda s: len(s.requests) == 16)
         assert max(request.held_s for request in session.requests) > 0
         end_lease(session, 2)
 
