@@ -73,9 +73,9 @@ def test_all_of_a_namespace_are_shown_with_the_printer_columns(api: KubeApi) -> 
     assert found.stdout.index("READY") == found.stdout.splitlines()[1].index("Unknown")
 
 
-def test_the_wide_form_has_the_reason_and_the_endpoint_too(api: KubeApi) -> None:
+def test_the_wide_form_has_reason_control_and_endpoint_too(api: KubeApi) -> None:
     names, line = rows(get(api, "two", "-n", NAMESPACE, "-o", "wide").stdout)
-    assert names == [*COLUMNS, "REASON", "ENDPOINT"]
+    assert names == [*COLUMNS, "REASON", "CONTROL", "ENDPOINT"]
     assert (line[0], line[names.index("REASON")]) == ("two", "Pending")
 
 

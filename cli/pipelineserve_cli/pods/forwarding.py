@@ -25,6 +25,7 @@ class PortForward:
         self.url = f"http://{_HOST}:{self._listener.getsockname()[1]}"
         self._target: tuple[str, int] | None = None
         self._events = asyncio.new_event_loop()
+        self._is_over = asyncio.Event()
         # The loop itself holds its tasks only weakly, and a stream does not hold who reads it.
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="forward", daemon=True)
@@ -40,7 +41,7 @@ class PortForward:
         trace: TracebackType | None,
     ) -> None:
         """Close the port and every connection."""
-        self._events.call_soon_threadsafe(self._events.stop)
+        self._events.call_soon_threadsafe(self._is_over.set)
         self._thread.join()
         self._listener.close()
 
@@ -49,11 +50,14 @@ class PortForward:
         self._target = (host, port)
 
     def _run(self) -> None:
-        serving = asyncio.start_server(self._begin, sock=self._listener)
-        server = self._events.run_until_complete(serving)
-        self._events.run_forever()
-        self._events.run_until_complete(_close(server))
+        self._events.run_until_complete(self._forward())
         self._events.close()
+
+    async def _forward(self) -> None:
+        """Until it is over, which may be before it has begun."""
+        server = await asyncio.start_server(self._begin, sock=self._listener)
+        await self._is_over.wait()
+        await _close(server)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = self._events.create_task(self._serve(reader, writer))
