@@ -47,13 +47,13 @@ FULL = Effort(
     static_chunks_tokens=(128, 256, 384, 512, 768, 1024, 2048),
     sweep_rates_per_s=(2.0, 3.0, 4.0, 5.0, 6.0, 7.0),
     num_azure=400,
-    num_tight=400,
+    num_tight=200,
     num_replayed=4424,
     num_decode_heavy=1000,
     num_long=5000,
     num_steady=4000,
     num_sustained=8000,
-    num_compared=600,
+    num_compared=400,
 )
 QUICK = Effort(
     name="quick",

@@ -46,7 +46,7 @@ _RIVALS: tuple[tuple[str, System], ...] = (
 )
 _NAMED: tuple[tuple[str, System], ...] = (("ours", OURS), *_RIVALS)
 _MOST_SEEDS = 3
-_MOST_WINDOW_SEEDS = 2
+_MOST_WINDOW_SEEDS = 1
 _STEP_S = 0.3
 
 
@@ -191,7 +191,7 @@ def tail_capacity(study: Study) -> RowResult:
     cases = (
         (effort.num_steady, True, 2),
         (effort.num_sustained, True, 1),
-        (effort.num_steady, False, 2),
+        (effort.num_steady, False, 1),
     )
     questions = [
         CapacityQuestion(
