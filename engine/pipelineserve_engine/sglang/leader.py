@@ -56,10 +56,7 @@ class Leader:
 
     def on_accepted(self, request: Any, now_s: float) -> None:
         """A request has entered the queue, for the first time or again."""
-        if reading.is_health_check(request):
-            return  # it would count as one that met its targets
-        ledger, num_tokens = self._parts.ledger, len(request.origin_input_ids)
-        self._parts.mistakes.guard(lambda: ledger.accept(request.rid, num_tokens, now_s))
+        self._parts.mistakes.guard(lambda: self._note_accepted(request, now_s))
 
     def on_composed(self, batch: Any, now_s: float) -> None:
         """A micro-batch of this turn is about to be launched."""
@@ -123,6 +120,11 @@ class Leader:
             kv_free_ratio=reading.kv_free_ratio(scheduler),
             is_paused=scheduler._engine_paused,  # noqa: SLF001 - SGLang has no other way to tell
         )
+
+    def _note_accepted(self, request: Any, now_s: float) -> None:
+        if reading.is_health_check(request):
+            return  # it would count as one that met its targets
+        self._parts.ledger.accept(request.rid, len(request.origin_input_ids), now_s)
 
     def _note_composed(self, batch: Any, now_s: float) -> None:
         chunk = self._chunk
